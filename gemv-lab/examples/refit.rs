@@ -1,22 +1,21 @@
 //! Fits rows to measured times and says how good tables are, without a GPU: from the files that `gemv tune` leaves.
 //!
 //! ```text
-//! cargo run --release -p gemv-lab --features cuda --example refit -- fit 40 run/*.cells.csv > rows.txt
-//! cargo run --release -p gemv-lab --features cuda --example refit -- regret rows.txt,gemv-cuda/tables/nvidia.txt run/*.holdout.csv
+//! cargo run --release -p gemv-lab --features cuda,opencl --example refit -- cuda fit 40 run/*.cells.csv > rows.txt
+//! cargo run --release -p gemv-lab --features cuda,opencl --example refit -- cuda regret rows.txt,gemv-cuda/tables/nvidia.txt run/*.holdout.csv
 //! ```
 //!
 //! `fit` prints at most so many rows for a type, a layout and a class of right-hand sides. `regret` prints how much slower
 //! the choices of tables, the first of which counts first, are than the fastest candidate; `each` prints it for
 //! every problem. Times are those of the files: nothing is timed again, so the luckiest of the candidates counts as the fastest.
-//! Both take the device for one with the 132 multiprocessors of an H100 or H200. Of a problem that several files have, the
+//! All take the device for one of this backend, `cuda` or `opencl`, with the 132 multiprocessors of an H100 or H200. Of a problem that several files have, the
 //! last one's times count.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 
 use gemv_core::{Align, Desc, Dtype, Layout, Params, Table};
-use gemv_cuda::{candidates, cluster, kernels};
-use gemv_gpu::{Caps, Language};
+use gemv_gpu::{Caps, Kernel, Language};
 use gemv_lab::tuner::{
     Failure, Fit, FitSettings, Holdout, Measurements, ProblemClass, ProblemResult, Regret, Runner,
     Trial, decision_list, noise,
@@ -25,20 +24,43 @@ use gemv_lab::tuner::{
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A device whose times are in files.
+#[derive(Clone)]
 struct Recorded(Caps);
 
 impl Recorded {
-    fn new() -> Recorded {
-        let mut caps = Caps::new(Language::Cuda);
-        (caps.units, caps.max_group, caps.local_bytes) = (132, 1024, 48 << 10);
-        (caps.fp64, caps.fp64_mma, caps.async_copies, caps.sm_90a) = (true, true, true, true);
-        (caps.cluster, caps.dynamic_bytes) = (cluster(90), 227 << 10);
-        Recorded(caps)
+    fn new(backend: &str) -> Result<Recorded> {
+        let language = match backend {
+            "cuda" => Language::Cuda,
+            "opencl" => Language::OpenCl,
+            _ => return Err(format!("{backend} is neither cuda nor opencl").into()),
+        };
+        let mut caps = Caps::new(language);
+        (caps.units, caps.max_group, caps.local_bytes, caps.fp64) = (132, 1024, 48 << 10, true);
+        (caps.atomics64, caps.fences) = (true, true);
+        if language == Language::Cuda {
+            (caps.fp64_mma, caps.async_copies, caps.sm_90a) = (true, true, true);
+            (caps.cluster, caps.dynamic_bytes) = (gemv_cuda::cluster(90), 227 << 10);
+        }
+        Ok(Recorded(caps))
+    }
+
+    fn all(&self, desc: &Desc) -> Vec<Params> {
+        match self.0.language {
+            Language::Cuda => gemv_cuda::candidates(desc, &self.0),
+            Language::OpenCl => gemv_opencl::candidates(desc, &self.0),
+        }
+    }
+
+    fn kernel(&self, name: &str) -> Option<&'static Kernel> {
+        match self.0.language {
+            Language::Cuda => gemv_cuda::kernels().find(|kernel| kernel.name == name),
+            Language::OpenCl => gemv_opencl::kernels().find(|kernel| kernel.name == name),
+        }
     }
 
     /// What tables choose, as `gemv_core::Tables` has it.
     fn choice(&mut self, tables: &[Table], desc: &Desc) -> Option<Params> {
-        let all = candidates(desc, &self.0);
+        let all = self.all(desc);
         let passes = if desc.rhs > 1 { &[true, false][..] } else { &[false] };
         let rows = passes.iter().flat_map(|many| {
             let rows = tables.iter().flat_map(|table| table.nearest(desc));
@@ -51,11 +73,11 @@ impl Recorded {
 
 impl Runner for Recorded {
     fn candidates(&mut self, desc: &Desc) -> Vec<Params> {
-        candidates(desc, &self.0)
+        self.all(desc)
     }
 
     fn launch_id(&mut self, desc: &Desc, params: &Params) -> Option<u64> {
-        let kernel = kernels().find(|kernel| kernel.name == params.kernel().as_str())?;
+        let kernel = self.kernel(params.kernel().as_str())?;
         let fits = kernel.fits(desc, params, &self.0).is_ok();
         fits.then(|| kernel.launch_id(desc, params, &self.0))
     }
@@ -131,18 +153,17 @@ fn name(class: &ProblemClass) -> String {
     format!("{} {} rhs={}", class.dtype, class.layout, class.rhs)
 }
 
-fn fit(limit: usize, files: &[String]) -> Result<()> {
-    let (mut runner, mut known) = (Recorded::new(), Measurements::new());
+fn fit(mut runner: Recorded, limit: usize, files: &[String]) -> Result<()> {
+    let mut known = Measurements::new();
     files.iter().try_for_each(|path| read(path, &mut runner, &mut known))?;
-    let caps = runner.0.clone();
+    let device = runner.clone();
     let mut settings = FitSettings::default();
     settings.limit = limit;
     settings.row_cost += 4.0 * noise(&known);
     settings.hole_from += 2.0 * noise(&known);
-    let legal =
-        |desc: &Desc, params: &Params| Recorded(caps.clone()).launch_id(desc, params).is_some();
+    let legal = |desc: &Desc, params: &Params| device.clone().launch_id(desc, params).is_some();
     for class in classes(&known) {
-        let candidates = |desc: &Desc| candidates(desc, &caps);
+        let candidates = |desc: &Desc| device.all(desc);
         let Fit { rows, cost, worst, .. } =
             decision_list(&mut runner, class, &known, &candidates, &legal, &settings);
         let (cost, worst) = (100.0 * cost, 100.0 * worst);
@@ -156,8 +177,8 @@ fn fit(limit: usize, files: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn regret(tables: &str, files: &[String], each: bool) -> Result<()> {
-    let (mut runner, mut known) = (Recorded::new(), Measurements::new());
+fn regret(mut runner: Recorded, tables: &str, files: &[String], each: bool) -> Result<()> {
+    let mut known = Measurements::new();
     files.iter().try_for_each(|path| read(path, &mut runner, &mut known))?;
     let read =
         |path: &str| -> Result<Table> { Ok(Table::parse(path, &std::fs::read_to_string(path)?)?) };
@@ -201,11 +222,10 @@ fn regret(tables: &str, files: &[String], each: bool) -> Result<()> {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["fit", limit, _, ..] => fit(limit.parse()?, &args[2..]),
-        [what @ ("regret" | "each"), tables, _, ..] => regret(tables, &args[2..], what == "each"),
-        _ => {
-            Err("fit LIMIT FILES, or regret TABLE[,TABLE] FILES; each is regret for every problem"
-                .into())
+        [backend, "fit", limit, _, ..] => fit(Recorded::new(backend)?, limit.parse()?, &args[3..]),
+        [backend, what @ ("regret" | "each"), tables, _, ..] => {
+            regret(Recorded::new(backend)?, tables, &args[3..], what == "each")
         }
+        _ => Err("BACKEND fit LIMIT FILES, or BACKEND regret TABLE[,TABLE] FILES; each is regret for every problem".into()),
     }
 }

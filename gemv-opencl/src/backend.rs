@@ -13,7 +13,7 @@ use gemv_core::{
 };
 #[cfg(feature = "packed")]
 use gemv_core::{Format, PackedMatrix};
-use gemv_gpu::{self as gpu, Kernel, Signature};
+use gemv_gpu::{self as gpu, Caps, Kernel, Signature};
 use ocl::core;
 
 use crate::discover::{self, Found, NAME};
@@ -278,6 +278,33 @@ fn named(desc: &Desc, name: &str) -> Option<&'static Kernel> {
     }
 }
 
+/// The parameters worth trying for a problem on a device of these capabilities, best guess first.
+///
+/// ```
+/// use gemv_core::{Desc, Dtype, Layout};
+/// use gemv_gpu::{Caps, Language};
+/// let desc = Desc::of(Dtype::F32, Layout::Row, (1000, 1000), 4);
+/// assert!(!gemv_opencl::candidates(&desc, &Caps::new(Language::OpenCl)).is_empty());
+/// ```
+pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
+    #[cfg(feature = "packed")]
+    if desc.packing.is_some() {
+        return gpu::PACKED.candidates(desc, caps);
+    }
+    let of = |k: &Kernel| k.candidates(desc, caps);
+    // The shared kernels of one column run on CPUs, and are tested there, but are never the best where
+    // there are others.
+    let mixed = desc.is_mixed();
+    let shared = !caps.cpu || mixed;
+    let one = kernels::own().chain(gpu::kernels().iter().filter(|_| shared));
+    let one = one.filter(|k| k.signature == Signature::Gemv && (k.mixed || !mixed));
+    if desc.rhs == 1 && desc.batch == 1 {
+        return one.flat_map(of).collect();
+    }
+    let many = kernels::kernels().filter(|k| k.signature == Signature::Gemm && (k.mixed || !mixed));
+    many.flat_map(of).chain(one.flat_map(of)).collect()
+}
+
 impl Backend for OpenCl {
     fn device(&self) -> &DeviceInfo {
         &self.found.info
@@ -295,23 +322,8 @@ impl Backend for OpenCl {
     }
 
     fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        #[cfg(feature = "packed")]
-        if desc.packing.is_some() {
-            return gpu::PACKED.candidates(desc, &self.found.caps);
-        }
-        let of = |k: &Kernel| k.candidates(desc, &self.found.caps);
-        // The shared kernels of one column run on CPUs, and are tested there, but are never the best where
-        // there are others.
-        let mixed = desc.is_mixed();
-        let shared = !self.found.caps.cpu || mixed;
-        let one = kernels::own().chain(gpu::kernels().iter().filter(|_| shared));
-        let one = one.filter(|k| k.signature == Signature::Gemv && (k.mixed || !mixed));
-        if desc.rhs == 1 && desc.batch == 1 {
-            return one.flat_map(of).collect();
-        }
-        let many = kernels::all().filter(|k| k.signature == Signature::Gemm && (k.mixed || !mixed));
-        let many = many.flat_map(of).filter(|p| self.fits(desc, p).is_ok());
-        many.chain(one.flat_map(of)).collect()
+        let all = candidates(desc, &self.found.caps).into_iter();
+        all.filter(|params| self.fits(desc, params).is_ok()).collect()
     }
 
     fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {

@@ -54,12 +54,13 @@ mod vector;
 
 use gemv_core::{BACKENDS, BackendEntry};
 
-pub use backend::OpenCl;
+pub use backend::{OpenCl, candidates};
 pub use bugs::{Bug, known_bugs};
 pub use cl::CLBLAST_ENV;
 pub use clblast::load_clblast;
 pub use discover::{NAME, cache_dir};
 pub use interop::on_queue;
+pub use kernels::kernels;
 
 /// This backend, for static libraries: see [`gemv_core::Engine::link`].
 pub const ENTRY: BackendEntry =

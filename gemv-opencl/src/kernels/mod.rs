@@ -34,7 +34,12 @@ pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
 }
 
 /// Every kernel to choose from: this backend's own, then the shared ones.
-pub(crate) fn all() -> impl Iterator<Item = &'static Kernel> {
+///
+/// ```
+/// let names: Vec<&str> = gemv_opencl::kernels().map(|kernel| kernel.name).collect();
+/// assert!(names.contains(&"row-smem") && names.contains(&"row")); // its own, and shared with CUDA
+/// ```
+pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
     own().chain(gpu::kernels())
 }
 
@@ -50,7 +55,7 @@ pub(crate) fn infos() -> Vec<KernelInfo> {
         let fingerprint = fingerprint(&[&info.fingerprint, OPTIONS], &[]);
         KernelInfo { fingerprint, ..info }
     };
-    all().filter(|k| k.ordered).map(info).collect()
+    kernels().filter(|k| k.ordered).map(info).collect()
 }
 
 #[cfg(test)]
@@ -59,8 +64,8 @@ mod tests {
 
     #[test]
     fn every_kernel_is_described_and_has_a_name_of_its_own() {
-        let names: Vec<_> = all().map(|k| k.name).collect();
-        for (i, kernel) in all().enumerate() {
+        let names: Vec<_> = kernels().map(|k| k.name).collect();
+        for (i, kernel) in kernels().enumerate() {
             kernel.described().unwrap();
             assert!(!names[..i].contains(&kernel.name), "{}", kernel.name);
         }
