@@ -279,13 +279,6 @@ fn named(desc: &Desc, name: &str) -> Option<&'static Kernel> {
 }
 
 /// The parameters worth trying for a problem on a device of these capabilities, best guess first.
-///
-/// ```
-/// use gemv_core::{Desc, Dtype, Layout};
-/// use gemv_gpu::{Caps, Language};
-/// let desc = Desc::of(Dtype::F32, Layout::Row, (1000, 1000), 4);
-/// assert!(!gemv_opencl::candidates(&desc, &Caps::new(Language::OpenCl)).is_empty());
-/// ```
 pub fn candidates(desc: &Desc, caps: &Caps) -> Vec<Params> {
     #[cfg(feature = "packed")]
     if desc.packing.is_some() {

@@ -108,6 +108,13 @@ pub(crate) const OF_ALL: &[Bug] = &[
         check: "The baselines' tests pass on PoCL with the array in `sorensen.k`.",
     },
     Bug {
+        name: "pocl-branches",
+        driver: "",
+        about: "PoCL 3.1 lets several work-items take one branch where they differ, in the rounding to 16 bits of `row-smem`.",
+        workaround: "`narrow` in `prelude.h` selects.",
+        check: "The trials `for-gpus-kinds` of gemv-opencl's tests pass on PoCL with branches in `narrow`.",
+    },
+    Bug {
         name: "nvidia-fill",
         driver: "",
         about: "NVIDIA's driver 580 does not return from clEnqueueFillBuffer with a pattern of one byte \

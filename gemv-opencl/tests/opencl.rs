@@ -106,6 +106,21 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
     if !small {
         // With a name that the checks find: they compile its kernels with PoCL's optimiser.
         add("f64/for-gpus-repeated".into(), Box::new(repeated));
+        // As it is compiled for users: what an optimiser makes of the branches of rounding counts.
+        let of_f16 = (0x3c00, [0, 0x3e00, 1, 0x7c00, 0x0155, 0xb4cd, 0x7e00]);
+        let of_bf16 = (0x3f80, [0, 0x3fc0, 1, 0x7f80, 0x0055, 0xbe9a, 0x7fc0]);
+        add(
+            "f16/for-gpus-kinds".into(),
+            Box::new(move |d| {
+                results_of_every_kind(d, of_f16, (half::f16::from_bits, half::f16::to_bits))
+            }),
+        );
+        add(
+            "bf16/for-gpus-kinds".into(),
+            Box::new(move |d| {
+                results_of_every_kind(d, of_bf16, (half::bf16::from_bits, half::bf16::to_bits))
+            }),
+        );
         add("levels".into(), Box::new(levels));
         add("too-large".into(), Box::new(too_large));
         add("refused".into(), Box::new(refused));
@@ -283,6 +298,8 @@ const FOR_GPUS: &[(&str, &str)] = &[
     ("col", "col-tile threads=128 tile_m=32 vec=1 row_accs=4"),
     ("col", "col-tile threads=64 tile_m=16 vec={v} last_block=1 blocks_per_sm=1"),
     ("col", "col-tile threads=256 tile_m=16 vec=1 last_block=1 blocks_per_sm=3"),
+    ("row", "row-smem threads=32 rows=1 vec=1 max_n=47"),
+    ("row", "row-smem threads=64 vec={v} max_n=24"),
 ];
 /// m and n for them.
 const EDGES: &[(usize, usize)] = &[
@@ -305,10 +322,22 @@ const EDGES: &[(usize, usize)] = &[
     (1, 70_000),
     LARGEST,
     (3, 200_000),
+    (66, 24),
+    (33, 47),
 ];
 const LARGEST: (usize, usize) = (33, 65_800);
-const FEW_EDGES: &[(usize, usize)] =
-    &[(3, 3), (19, 63), (48, 64), (5, 13), (20, 257), (16, 520), FEW_LONG_ROW, FEW_LONG_ROWS];
+const FEW_EDGES: &[(usize, usize)] = &[
+    (3, 3),
+    (19, 63),
+    (48, 64),
+    (5, 13),
+    (20, 257),
+    (16, 520),
+    FEW_LONG_ROW,
+    FEW_LONG_ROWS,
+    (33, 47),
+    (66, 24),
+];
 const FEW_LONG_ROW: (usize, usize) = (1, 65_540);
 /// Not a single row: by columns.
 const FEW_LONG_ROWS: (usize, usize) = (2, 65_540);
@@ -333,6 +362,57 @@ fn full() -> bool {
     std::env::var(FULL).is_ok_and(|v| !v.is_empty() && v != "0")
 }
 
+/// The parameters that a line of a list stands for, of elements of so many bytes.
+fn named(text: &str, bytes: usize) -> Params {
+    let wide = 16 / bytes;
+    let half = (wide / 2).max(1);
+    let text = text.replace("{v}", &wide.to_string()).replace("{h}", &half.to_string());
+    let (few, many) = ((32 / wide).max(8), (64 / half).min(32));
+    let text = text.replace("{s}", &few.to_string()).replace("{u}", &many.to_string());
+    text.replace("{w}", &(128 / few).to_string()).parse().expect("well formed")
+}
+
+/// Neighbouring rows whose results are of every kind that is rounded in a way of its own: 0, subnormal, normal, infinite
+/// and NaN. A row has one element that is not 0, so each result is known.
+fn results_of_every_kind<T: Element>(
+    device: &Device,
+    (one, kinds): (u16, [u16; 7]),
+    (element, bits): (fn(u16) -> T, fn(T) -> u16),
+) -> Outcome {
+    let mut wrong = Vec::new();
+    for n in [2, 24, 60] {
+        for (layout, column_major) in [("row", false), ("col", true)] {
+            let mut a = Array2::from_elem((300, n).set_f(column_major), element(0));
+            for i in 0..300 {
+                a[(i, i % n)] = element(kinds[i % 7]);
+            }
+            let x = Array1::from_elem(n, element(one));
+            let desc = Desc::of(
+                T::DTYPE,
+                if column_major { Layout::Col } else { Layout::Row },
+                (300, n),
+                1,
+            );
+            let all = FOR_GPUS.iter().filter(|of| of.0 == layout);
+            let all = all.map(|of| named(of.1, T::DTYPE.bytes()));
+            for params in all.filter(|params| device.backend().fits(&desc, params).is_ok()) {
+                let mut y = Array1::from_elem(300, element(one));
+                let product = device.product(a.view(), x.view()).with(&params);
+                product.to(y.view_mut()).map_err(|e| e.to_string())?;
+                for (i, got) in y.iter().enumerate() {
+                    let (got, want) = (bits(*got), kinds[i % 7]);
+                    if got != want {
+                        wrong.push(format!(
+                            "{params}, {n} columns, row {i}: {got:#06x}, not {want:#06x}"
+                        ));
+                    }
+                }
+            }
+        }
+    }
+    said(wrong)
+}
+
 /// The type's share of the kernels for GPUs on shapes at the edges of their tiles, of matrices with and without gaps.
 fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     if !has::<T>(device)? {
@@ -340,15 +420,7 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     }
     let mut random = Numbers::new(31);
     let mut wrong = Vec::new();
-    let wide = 16 / T::DTYPE.bytes();
-    let half = (wide / 2).max(1);
-    let params = |&(layout, text): &(&'static str, &str)| {
-        let text = text.replace("{v}", &wide.to_string()).replace("{h}", &half.to_string());
-        let (few, many) = ((32 / wide).max(8), (64 / half).min(32));
-        let text = text.replace("{s}", &few.to_string()).replace("{u}", &many.to_string());
-        let text = text.replace("{w}", &(128 / few).to_string());
-        (layout, text.parse::<Params>().expect("well formed"))
-    };
+    let params = |&(layout, text): &(&'static str, &str)| (layout, named(text, T::DTYPE.bytes()));
     let half_of_list = half_of(device, T::DTYPE, small);
     let all: Vec<_> = (FOR_GPUS.iter().enumerate())
         .filter(|(k, _)| half_of_list.is_none_or(|half| k % 2 == half))

@@ -150,9 +150,9 @@ const LONG: [&str; 8] =
 /// Test programs that PoCL compiles kernels for without its optimiser, which takes most of their time: package, name,
 /// and the parts that are run with the optimiser. `equivalence`: what PoCL's table chooses for a few shapes in every
 /// type, of which one has super-segments, and several right-hand sides. `semantics` and `vectors`: NaN, zeros and
-/// infinities, and the steps of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs.
-/// The rest compiles these texts for other types and parameters. `baselines` is not in the list: its kernels take
-/// minutes without the optimiser.
+/// infinities, and the steps of each entry. `golden`: a matrix of a narrower type. `opencl`: the kernels for GPUs in one
+/// type, and their rounding to 16 bits. The rest compiles these texts for other types and parameters. `baselines` is
+/// not in the list: its kernels take minutes without the optimiser.
 const UNOPTIMISED: [(&str, &str, &[&str]); 16] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen", "f32/many-specials"]),
     ("gemv-testkit", "functions", &["/f32/maps"]),
@@ -172,7 +172,7 @@ const UNOPTIMISED: [(&str, &str, &[&str]); 16] = [
     ("gemv-cli", "warm", &[]),
     ("gemv-examples", "programs", &[]),
     ("gemv-opencl", "clblast", &[]),
-    ("gemv-opencl", "opencl", &["f64/for-gpus"]),
+    ("gemv-opencl", "opencl", &["f64/for-gpus", "for-gpus-kinds"]),
     ("gemv-shard", "products", &[]),
 ];
 

@@ -21,9 +21,9 @@
 //              load of its own, in a short loop: right, but slow where VEC > 1. Past the end of a row,
 //              +0 * -0 takes the place of the elements, which leaves any sum as it is (a complex
 //              number has no such factors: there, each element has a condition).
-//   early      behind a product of up to 32 MiB the next launch may be resident from the start on: a next
-//              product prefetches its first rows while this one ends, and waits. Behind longer ones it would
-//              cost more than it spares, since its blocks crowd where this one's end first.
+//   early      behind a product of up to 32 MiB the next launch may be resident from the start on. A product
+//              of up to 32 MiB prefetches its first rows before it waits for the launch ahead. With longer
+//              ones both cost more than they spare: blocks crowd where those ahead end first.
 //   code size  the instruction cache is cold at launch, so each phase exists once, in the order of use.
 //   long rows  LONG_ROWS = 1 is row-block-long; see row_block_long.cu.
 //   processes  PROCESSES > 1 is row-block-cyclic; see row_block_cyclic.cu.
@@ -59,7 +59,7 @@
 #define HALVERS (ROW_THREADS < 32 ? ROW_THREADS : 32)
 #define SET_WARPS (ROW_THREADS / HALVERS)
 
-// A hint that reads nothing: what is there is in the L2 cache when it is read, as it is by then.
+// A hint that reads nothing: it brings a line into the L2 cache, which the launch ahead may still change there.
 STATIC void prefetch_l2(const void *p) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));

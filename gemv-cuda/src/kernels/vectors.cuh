@@ -220,18 +220,18 @@ template <U32 T, U32 SLOTS> STATIC ACC halve_subwarp(ACC (&acc)[SLOTS][VEC], con
 }
 
 // Programmatic dependent launch: a launch may become resident before the one ahead of it has ended. Every
-// entry point begins with this, which waits for all that the launch ahead wrote. Where the product has
-// further launches, the next one may become resident from now on. The next product may not, or its blocks
-// would crowd where this one's end first.
+// entry point has this before it reads or writes memory: it waits for all that the launch ahead wrote. Where
+// `next_may_begin`, the next launch may become resident from now on: a further one of this product. The next
+// product may not, or its blocks would crowd where this one's end first; row_block.cu says where it may.
 //
 // So A and x may change after a kernel has begun. They are neither __restrict__ nor read by ld.global.nc,
 // which the compiler could move ahead of the wait.
 #undef CONSTANT
 #define CONSTANT
-STATIC void begin(const bool has_further_launch) {
+STATIC void begin(const bool next_may_begin) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
-  if (has_further_launch) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  if (next_may_begin) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

@@ -7,7 +7,7 @@
 #endif
 #ifdef __OPENCL_VERSION__
 // A launch begins after the one ahead has ended.
-#define BEGIN(has_further_launch)
+#define BEGIN(next_may_begin)
 #define LOAD_A(to, p, there) load_if(&(to), p, there)
 // For elements that are read before they are known not to be used: a simulator stops at values that were not set.
 #define CLEAR(vector)                                      \
@@ -51,7 +51,7 @@ STATIC void merge(ACC (*open)[ROWS * VEC], ACC *sum, const U32 partials, const U
   }
 }
 #else
-#define BEGIN(has_further_launch) begin(has_further_launch)
+#define BEGIN(next_may_begin) begin(next_may_begin)
 #define LOAD_A(to, p, there) load_a(to, p, there)
 #define CLEAR(vector)
 #define VISITED(b) visited<PARTIALS>(b)

@@ -36,7 +36,7 @@ pub(crate) fn own() -> impl Iterator<Item = &'static Kernel> {
 /// Every kernel to choose from: this backend's own, then the shared ones.
 ///
 /// ```
-/// let names: Vec<&str> = gemv_opencl::kernels().map(|kernel| kernel.name).collect();
+/// let names: Vec<&str> = gemv::opencl::kernels().map(|kernel| kernel.name).collect();
 /// assert!(names.contains(&"row-smem") && names.contains(&"row")); // its own, and shared with CUDA
 /// ```
 pub fn kernels() -> impl Iterator<Item = &'static Kernel> {
