@@ -112,13 +112,13 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         add(
             "f16/for-gpus-kinds".into(),
             Box::new(move |d| {
-                results_of_every_kind(d, of_f16, (half::f16::from_bits, half::f16::to_bits))
+                results_of_every_kind(d, of_f16, half::f16::from_bits, half::f16::to_bits)
             }),
         );
         add(
             "bf16/for-gpus-kinds".into(),
             Box::new(move |d| {
-                results_of_every_kind(d, of_bf16, (half::bf16::from_bits, half::bf16::to_bits))
+                results_of_every_kind(d, of_bf16, half::bf16::from_bits, half::bf16::to_bits)
             }),
         );
         add("levels".into(), Box::new(levels));
@@ -377,7 +377,8 @@ fn named(text: &str, bytes: usize) -> Params {
 fn results_of_every_kind<T: Element>(
     device: &Device,
     (one, kinds): (u16, [u16; 7]),
-    (element, bits): (fn(u16) -> T, fn(T) -> u16),
+    element: fn(u16) -> T,
+    bits: fn(T) -> u16,
 ) -> Outcome {
     let mut wrong = Vec::new();
     for n in [2, 24, 60] {
