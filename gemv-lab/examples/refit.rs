@@ -8,8 +8,8 @@
 //! `fit` prints at most so many rows for a type, a layout and a class of right-hand sides. `regret` prints how much slower
 //! the choices of tables, the first of which counts first, are than the fastest candidate; `each` prints it for
 //! every problem. Times are those of the files: nothing is timed again, so the luckiest of the candidates counts as the fastest.
-//! All take the device for one of this backend, `cuda` or `opencl`, with the 132 multiprocessors of an H100 or H200. Of a problem that several files have, the
-//! last one's times count.
+//! The first word is the backend, `cuda` or `opencl`. All take the device for one with the 132 multiprocessors of an H100 or
+//! H200. Of a problem that several files have, the last one's times count.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -111,15 +111,11 @@ fn of_device(id: &str, open: Open, small: bool) -> Vec<Trial> {
         let of_bf16 = (0x3f80, [0, 0x3fc0, 1, 0x7f80, 0x0055, 0xbe9a, 0x7fc0]);
         add(
             "f16/for-gpus-kinds".into(),
-            Box::new(move |d| {
-                results_of_every_kind(d, of_f16, half::f16::from_bits, half::f16::to_bits)
-            }),
+            Box::new(move |d| results_of_every_kind(d, of_f16, half::f16::from_bits)),
         );
         add(
             "bf16/for-gpus-kinds".into(),
-            Box::new(move |d| {
-                results_of_every_kind(d, of_bf16, half::bf16::from_bits, half::bf16::to_bits)
-            }),
+            Box::new(move |d| results_of_every_kind(d, of_bf16, half::bf16::from_bits)),
         );
         add("levels".into(), Box::new(levels));
         add("too-large".into(), Box::new(too_large));
@@ -373,12 +369,11 @@ fn named(text: &str, bytes: usize) -> Params {
 }
 
 /// Neighbouring rows whose results are of every kind that is rounded in a way of its own: 0, subnormal, normal, infinite
-/// and NaN. A row has one element that is not 0, so each result is known.
+/// and NaN. A row has one element that is not 0, so each result is known. By the kernels for GPUs and by the chosen one.
 fn results_of_every_kind<T: Element>(
     device: &Device,
     (one, kinds): (u16, [u16; 7]),
     element: fn(u16) -> T,
-    bits: fn(T) -> u16,
 ) -> Outcome {
     let mut wrong = Vec::new();
     for n in [2, 24, 60] {
@@ -395,13 +390,13 @@ fn results_of_every_kind<T: Element>(
                 1,
             );
             let all = FOR_GPUS.iter().filter(|of| of.0 == layout);
-            let all = all.map(|of| named(of.1, T::DTYPE.bytes()));
+            let all = all.map(|of| named(of.1, T::DTYPE.bytes())).chain(device.choose(&desc));
             for params in all.filter(|params| device.backend().fits(&desc, params).is_ok()) {
                 let mut y = Array1::from_elem(300, element(one));
                 let product = device.product(a.view(), x.view()).with(&params);
                 product.to(y.view_mut()).map_err(|e| e.to_string())?;
                 for (i, got) in y.iter().enumerate() {
-                    let (got, want) = (bits(*got), kinds[i % 7]);
+                    let (got, want) = (got.bits(), element(kinds[i % 7]).bits());
                     if got != want {
                         wrong.push(format!(
                             "{params}, {n} columns, row {i}: {got:#06x}, not {want:#06x}"
