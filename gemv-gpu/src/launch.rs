@@ -100,17 +100,15 @@ pub struct Launch {
     /// Parts of a row: the last argument of the entry points that take it behind those of their
     /// signature (CUDA only).
     pub parts: u32,
-    /// Rows of a box, where A goes as a tensor map of 16-bit numbers behind the arguments of the signature, in the place of the
-    /// parts; else 0 (CUDA only). Boxes have 64 columns; where 64 divides the columns, the matrix is cut into blocks of 64 along
-    /// a third dimension, and a box has four. Rows are at least as far apart as they are long.
-    pub box_rows: u32,
+    /// Where A goes as a tensor map behind the arguments of the signature, in the place of the parts: its boxes (CUDA only).
+    pub boxes: Option<Boxes>,
 }
 
 impl Launch {
     /// Blocks in one dimension, without dynamic shared memory, which do not wait by themselves.
     pub const fn new(entry: &'static str, blocks: u64, threads: u64) -> Launch {
         let (grid, block) = ([blocks, 1, 1], [threads as u32, 1, 1]);
-        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1, box_rows: 0 }
+        Launch { entry, grid, block, shared: 0, pdl_wait: false, parts: 1, boxes: None }
     }
 
     /// The same of a kernel that waits by itself ([`pdl_wait`](Self::pdl_wait)).
@@ -118,6 +116,16 @@ impl Launch {
     pub const fn waiting(self) -> Launch {
         Launch { pdl_wait: true, ..self }
     }
+}
+
+/// The boxes of a tensor map of 16-bit numbers, of so many rows. Lines are at least as far apart as they are long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Boxes {
+    /// Of 64 columns of a row-major matrix. Where 64 divides its columns, it is cut into blocks of 64 along a third dimension,
+    /// and a box has four.
+    ByRows(u32),
+    /// Of 256 columns of a column-major matrix, and at most 64 rows. The map begins at the column with the lowest address.
+    ByColumns(u32),
 }
 
 /// Most blocks that a kernel launches in x.

@@ -69,7 +69,7 @@ pub use kernels::{
 };
 #[cfg(feature = "packed")]
 pub use kernels::{PACKED, packed_place, packed_tiles};
-pub use launch::{Launch, MAX_GRID, Plan};
+pub use launch::{Boxes, Launch, MAX_GRID, Plan};
 pub use program::{PRELUDE, Places, Program, SM_90A};
 pub use source::with_words;
 pub use split::{GEMM_REDUCE_SOURCE, REDUCE_SOURCE, Split};

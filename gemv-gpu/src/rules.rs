@@ -150,7 +150,7 @@ pub const REAL: Rule =
     Rule::For(|desc, _| !desc.dtype.is_complex(), "the kernel is for real numbers");
 /// Rows that loads of 16 bytes begin.
 pub const ALIGNED: Rule =
-    Rule::For(|desc, _| desc.align >= 4, "rows do not begin at multiples of 16 bytes");
+    Rule::For(|desc, _| desc.align >= 4, "its rows, or columns, do not begin at multiples of 16 bytes");
 /// At least one column.
 pub const WITH_COLUMNS: Rule =
     Rule::For(|desc, _| desc.n > 0, "the kernel is for matrices with columns");

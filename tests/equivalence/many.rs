@@ -423,6 +423,55 @@ fn zeros<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
     Ok(())
 }
 
+/// Kernels that copy boxes of a matrix whose lines begin at multiples of 16 bytes.
+const BY_BOXES: [&str; 2] = ["gemm-row-lanes", "gemm-col-lanes"];
+
+/// Every candidate of [`BY_BOXES`], in matrices whose rows or columns ascend or descend in memory.
+fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
+    let text = |e: gemv::Error| e.to_string();
+    let mut taken = HashSet::new();
+    for dim @ (_, _, n, k) in
+        [(1, 72, 264, 5), (1, 200, 1032, 16), (1, 40, 16, 2), (1, 16, 66_000, 3)]
+    {
+        let case =
+            Case::<T, V>::get(dim, Same { a: Repeat::None, x: false, batch: (false, false) });
+        let (_, want) = case.answer(0, false);
+        let x = device.array(case.x.index_axis(Axis(0), 0)).map_err(text)?;
+        for (place, turned) in [(ROW, None), (ROW, Some(0)), (COL, None), (COL, Some(1))] {
+            // On the device they are turned back.
+            let mut a = place.hold(&case.a, |_| nan());
+            let mut a = place.view(a.view_mut()).index_axis_move(Axis(0), 0);
+            if let Some(axis) = turned {
+                a.invert_axis(Axis(axis));
+                let values = a.to_owned();
+                a.invert_axis(Axis(axis));
+                a.assign(&values);
+            }
+            let a = device.matrix(&a).map_err(text)?;
+            let a = match turned {
+                Some(0) => a.step_rows(.., -1),
+                Some(_) => a.step_columns(.., -1),
+                None => a,
+            };
+            let desc = Desc { vectors: V::DTYPE, rhs: k, ..a.desc() };
+            let all = device.backend().candidates(&desc);
+            for params in all.iter().filter(|p| BY_BOXES.contains(&p.kernel().as_str())) {
+                taken.insert(params.kernel());
+                let mut y = device.zeros((dim.1, k)).map_err(text)?;
+                let product = device.product(&a, &x).with(params);
+                product.scaled(V::Acc::ONE, V::Acc::ZERO).to(&mut y).map_err(text)?;
+                same(&y.download().map_err(text)?.insert_axis(Axis(0)), want)
+                    .map_err(|e| format!("{desc}, {turned:?} turned, {params}: {e}"))?;
+            }
+        }
+        // Both or none are for a device.
+        if ![0, BY_BOXES.len()].contains(&taken.len()) {
+            return Err(format!("{n} columns: of {BY_BOXES:?} only {taken:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// The trials of a device.
 pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Vec<Trial>) {
     let compiles = kind == Kind::Compiles;
@@ -458,9 +507,7 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
         for (what, a) in places {
             let other_has = device.info().host && size == Size::Normal && left_out == Some(a);
             let few = thin && (mixed || pair.0 != Dtype::F32);
-            // Rows that descend: what copies boxes of 16-bit numbers has them ascend.
-            let descend = pair == (Dtype::Bf16, Dtype::Bf16) && a == BACK && !device.info().host;
-            if few && !APART.contains(&a) && !descend
+            if few && !APART.contains(&a)
                 || mixed && [PART_COL, BETWEEN, BATCH_LAST].contains(&a)
                 || thin && mixed && other_has
                 || simulated && [PART_COL, BETWEEN, BATCH_LAST].contains(&a)
@@ -483,6 +530,9 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
                 })
             }),
         );
+        if id.starts_with("cuda") && size != Size::Tiny && pair.0.bytes() == 2 {
+            add("boxes", Box::new(move |device| with_pair!(pair, T, V => boxes::<T, V>(device))));
+        }
         // Where programs are compiled, of one text, those of f32 and f64 stand for the others.
         if !mixed && (!thin || [Dtype::F32, Dtype::F64].contains(&pair.0)) {
             add(

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaFunction;
 use cudarc::driver::sys::{self, CUresult};
+use gemv_gpu::Boxes;
 
 use super::current::Held;
 
@@ -33,8 +34,8 @@ pub(crate) struct Launch {
     pub(super) early: bool,
     /// The last argument of the entry points that take it.
     pub(super) parts: u32,
-    /// Rows of a box of A, where it goes as a tensor map; else 0.
-    pub(super) box_rows: u32,
+    /// Where A goes as a tensor map.
+    pub(super) boxes: Option<Boxes>,
     /// Of the launch that writes y, what does so at several places at once.
     pub(crate) at_places: Option<AtPlaces>,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Launch {
 impl Launch {
     /// Whether A goes as a tensor map, whose rows ascend in memory.
     pub(crate) fn is_by_boxes(&self) -> bool {
-        self.box_rows > 0
+        self.boxes.is_some()
     }
 }
 

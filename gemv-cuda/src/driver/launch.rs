@@ -199,8 +199,8 @@ impl Gpu {
             });
         }
         let early = planned.pdl_wait && function.pdl_waits;
-        let Planned { block, shared, parts, box_rows, .. } = *planned;
-        Ok(Launch { function, grid, block, shared, early, parts, box_rows, at_places: None })
+        let Planned { block, shared, parts, boxes, .. } = *planned;
+        Ok(Launch { function, grid, block, shared, early, parts, boxes, at_places: None })
     }
 
     /// Queues one launch of a kernel of this signature; of `Gemv`, for one column of one entry.
@@ -231,15 +231,15 @@ impl Gpu {
         let beta = with_beta.as_ref().map_or_else(|| at(beta), at);
         let [batch, m, n, rhs] = [a.dim[0], a.dim[1], a.dim[2], x.dim[2]].map(|d| d as u64);
         let conj = u32::from(*conj);
-        let map = match launch.box_rows {
-            0 => None,
+        let map = match launch.boxes {
+            None => None,
             // Of a matrix that is not read there is nothing to say: its address may be any, and the driver refuses no columns.
             _ if arguments.alpha.is_zero() || n == 0 => Some(TensorMap::default()),
-            rows => {
+            Some(boxes) => {
                 let bytes = arguments.types.0.bytes();
                 let address = a.block.at + (a.first * bytes) as u64;
-                let step = a.strides[1] as i64 * bytes as i64;
-                Some(self.tensor_map(address, [a.dim[1], a.dim[2]], step, rows)?)
+                let [_, rows, columns] = a.strides.map(|s| s as i64 * bytes as i64);
+                Some(self.tensor_map(address, [a.dim[1], a.dim[2]], [rows, columns], boxes)?)
             }
         };
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);

@@ -2,6 +2,7 @@
 
 use cudarc::driver::sys;
 use gemv_core::{Error, Result};
+use gemv_gpu::Boxes;
 
 use super::gpu::Gpu;
 
@@ -10,55 +11,73 @@ use super::gpu::Gpu;
 #[repr(C, align(64))]
 pub(super) struct TensorMap([u64; 16]);
 
-/// Columns of a box: 128 bytes, what the copy engine swizzles.
-const COLUMNS: usize = 64;
-
 /// Bytes of a number.
-const ELEMENT: usize = 2;
+const ELEMENT: u64 = 2;
+
+/// Columns of a box by rows: 128 bytes, the most that the copy engine swizzles; and of a segment, which a box by columns has.
+const COLUMNS: u64 = 64;
+const SEGMENT: u32 = 256;
 
 impl Gpu {
-    /// A row-major matrix of 16-bit numbers at `address`, whose rows are `step` bytes apart, for boxes of so many rows; see
-    /// `Launch::box_rows` of gemv_gpu.
+    /// A matrix of 16-bit numbers at `address`, whose rows and columns are `steps` bytes apart. Rows ascend in memory.
     ///
     /// # Errors
-    /// The driver's, where rows descend or do not begin at multiples of 16 bytes.
+    /// The driver's, where lines do not begin at multiples of 16 bytes.
     pub(super) fn tensor_map(
         &self,
         address: sys::CUdeviceptr,
         [m, n]: [usize; 2],
-        step: i64,
-        rows: u32,
+        [rows, columns]: [i64; 2],
+        boxes: Boxes,
     ) -> Result<TensorMap> {
-        // Where there is one row, the step to the next may be any.
-        let step = if m > 1 { step as u64 } else { (n * ELEMENT).next_multiple_of(16) as u64 };
-        let blocks = n.is_multiple_of(COLUMNS);
-        let dims = match blocks {
-            true => [COLUMNS as u64, m as u64, (n / COLUMNS) as u64],
-            false => [n as u64, m as u64, 1],
+        let [m, n] = [m as u64, n as u64];
+        // Where there is one line, the step to the next may be any.
+        let step = |lines: u64, line: u64, step: i64| match lines {
+            0 | 1 => (line * ELEMENT).next_multiple_of(16),
+            _ => step.unsigned_abs(),
         };
-        let steps = [step, (COLUMNS * ELEMENT) as u64];
-        let sides = [COLUMNS as u32, rows, 4];
-        let mut map = TensorMap::default();
+        let between = COLUMNS * ELEMENT;
+        let (rank, dims, steps, sides, bytes, from) = match boxes {
+            Boxes::ByColumns(of_box) => {
+                let back = if n > 1 { (n - 1) as i64 * columns.min(0) } else { 0 };
+                let (steps, sides) = ([step(n, m, columns), 0], [of_box, SEGMENT, 1]);
+                (2, [m, n, 1], steps, sides, of_box * 2, address.wrapping_add_signed(back))
+            }
+            Boxes::ByRows(of_box) => {
+                let blocks = n.is_multiple_of(COLUMNS);
+                let dims = if blocks { [COLUMNS, m, n / COLUMNS] } else { [n, m, 1] };
+                let sides = [COLUMNS as u32, of_box, 4];
+                (if blocks { 3 } else { 2 }, dims, [step(m, n, rows), between], sides, 128, address)
+            }
+        };
         use sys::{
             CUtensorMapDataType_enum as Type, CUtensorMapFloatOOBfill_enum as Fill,
             CUtensorMapInterleave_enum as Interleave, CUtensorMapL2promotion_enum as Promotion,
             CUtensorMapSwizzle_enum as Swizzle,
         };
-        // SAFETY: the map is one in size and alignment, and the arrays have as many numbers as there are dimensions, and one
-        // step fewer. The driver reads them before it returns, and nothing of the matrix.
+        // As wide as a line of the box.
+        let swizzle = match bytes {
+            128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+            64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
+            _ => Swizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
+        };
+        let mut map = TensorMap::default();
+        // SAFETY: the map is one in size and alignment, and the arrays have at least as many numbers as there are dimensions. The
+        // driver reads them before it returns, and nothing of the matrix.
         let code = unsafe {
             sys::cuTensorMapEncodeTiled(
                 (&raw mut map).cast(),
                 // Bits, whatever number they are.
                 Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-                if blocks { 3 } else { 2 },
-                address as *mut _,
+                rank,
+                from as *mut _,
                 dims.as_ptr(),
                 steps.as_ptr(),
                 sides.as_ptr(),
                 [1u32; 3].as_ptr(),
                 Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
-                Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+                swizzle,
                 Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )

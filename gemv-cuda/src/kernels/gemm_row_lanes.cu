@@ -33,6 +33,11 @@
 #ifndef STAGES
 #define STAGES 3
 #endif
+// By columns: gemm_col_lanes.cu.
+#ifndef COLUMNS
+#define COLUMNS 0
+#define ENTRY gemm_row_lanes
+#endif
 #define COLS (TILE_RHS < 4 ? TILE_RHS : 4)
 #define X_GROUPS (TILE_RHS / COLS)
 #define SETS (8 / X_GROUPS / SEGMENTS)
@@ -53,6 +58,9 @@
 // Sums of a unit, and of a buffer.
 #define UNIT_SUMS (ROWS * TILE_RHS)
 #define BUFFER (UNITS * UNIT_SUMS)
+// By columns: bytes of a column in a box, and of the box of a segment, which has the rows of all sets.
+#define COLUMN_BYTES (SETS * ROWS * 2)
+#define SEGMENT_BYTES (SETS * UNIT_BYTES)
 
 // Super-segments of a row, segments of the first one, parts of each: as in the plan.
 STATIC U32 super_segments_of(const U64 n) { return n == 0 ? 1 : (U32)ceil_div(n, (U64)SEG * SEG); }
@@ -126,8 +134,13 @@ typedef float4 SUMS_TOGETHER;
 struct Words {
   U32 w[4];
 };
+#if COLUMNS
+#define TRANSPOSED ""
+#else
+#define TRANSPOSED ".trans"
+#endif
 STATIC void load_words(Words &to, const U32 at) {
-  ASM_90("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+  ASM_90("ldmatrix.sync.aligned.m8n8.x4" TRANSPOSED ".shared.b16 {%0, %1, %2, %3}, [%4];"
          : "=r"(to.w[0]), "=r"(to.w[1]), "=r"(to.w[2]), "=r"(to.w[3]) : "r"(at));
 }
 
@@ -141,7 +154,7 @@ STATIC void widen_words(ACC (&to)[4][2], const Words &from, const U32 first, con
     else to[e][0] = a_widen((A_ELEM)from.w[e]), to[e][1] = a_widen((A_ELEM)(from.w[e] >> 16));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARGUMENTS, const __grid_constant__ TENSOR_MAP map) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, const __grid_constant__ TENSOR_MAP map) {
   extern __shared__ __align__(1024) unsigned char shared[];
   ACC *const sums = (ACC *)(shared + UNITS * STAGES * UNIT_BYTES);
   const U32 t = LID % 32, g = t / 4, warp = LID / 32, unit = warp / X_GROUPS;
@@ -189,9 +202,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
   // Whether the rows of the thread have changed places.
   const bool other = !CHOSEN && row_bit;
   const bool writes = COLS == 4 || (g & 1) == 0;
+#if COLUMNS
+  // Where the thread reads column c of a tile, of those whose loads it gives the addresses of. Where columns descend in memory,
+  // so they do in a box. A column's vectors of 8 rows are swizzled by the place of the column.
+  const bool descends = cs < 0 && n > 1;
+  const U32 c = t % 8 + 16 * (t >> 3 & 1) + 64 * (t >> 4), place = descends ? SEG - 1 - c : c;
+  const U32 swizzle = place % 8 / (128 / COLUMN_BYTES), first_chunk = unit / SEGMENTS * (ROWS / 8);
+  const U32 from_unit = ring + k * SEGMENT_BYTES + place * COLUMN_BYTES;
+  // The places of the other columns of its loads.
+  const U32 forward = descends ? -COLUMN_BYTES : COLUMN_BYTES;
+  const U32 offset[4] = {0, 8 * forward, 32 * forward, 40 * forward}, half = 128 * forward;
+  const auto tile_at = [&](const U32 stage, const U32 tile) {
+    return from_unit + stage * STAGE_BYTES + ((first_chunk + tile) ^ swizzle) * 16;
+  };
+#else
   // Where the thread reads the rows of a tile: by bits 2 and 0 of 8 columns of a box.
   const U32 chunk = (t >> 3 & 1) * 2 ^ t % 8, from_unit = ring + unit * UNIT_BYTES + (t >> 4) * BOX_BYTES + t % 8 * 128;
-  const U32 offset[4] = {chunk * 16, (chunk ^ 1) * 16, (chunk ^ 4) * 16, (chunk ^ 5) * 16};
+  const U32 offset[4] = {chunk * 16, (chunk ^ 1) * 16, (chunk ^ 4) * 16, (chunk ^ 5) * 16}, half = 2 * BOX_BYTES;
+#endif
   ACC *const to_unit = sums + unit * UNIT_SUMS + (2 * (t % 4) + row_bit) * TILE_RHS + first_col + mine;
 
   // Adds up the sums of granule `s` of this block.
@@ -256,7 +284,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       for (U32 s = warp - COMPUTE - 1; s < count; s += ADDERS) add_up(s);
       return;
     }
+#if !COLUMNS
     const bool blocks_of_64 = n % 64 == 0;
+#endif
     U32 part = begin_at / granules, at = begin_at % granules, slot = 0, buffer = 0, turn = 0, turn_of_buffers = 0;
 #pragma unroll 1
     for (U32 s = 0; s < count; s++) {
@@ -267,6 +297,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       for (U32 w = 0; w < SEGMENTS; w++) there += columns_of(part, w) > 0;
       if (t == 0) barrier_expect(full + slot * 8, there * (SETS * UNIT_BYTES));
       __syncwarp();
+#if COLUMNS
+      // A lane has a segment.
+      if (t < there) {
+        const U32 first = (U32)first_of(part, t);
+        copy_box(ring + slot * STAGE_BYTES + t * SEGMENT_BYTES, &map, descends ? (U32)n - SEG - first : first, at * (SETS * ROWS), full + slot * 8);
+      }
+#else
       // A lane has a unit, or a box of it.
       const U32 w = (blocks_of_64 ? t : t / 4) % SEGMENTS, set = (blocks_of_64 ? t : t / 4) / SEGMENTS;
       if (w >= there || set >= SETS) {
@@ -275,6 +312,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       else
         copy_box(ring + (slot * UNITS + t / 4) * UNIT_BYTES + t % 4 * BOX_BYTES, &map, (at * SETS + set) * ROWS,
                  (U32)first_of(part, w) + t % 4 * 64, full + slot * 8);
+#endif
       if (++slot == STAGES) slot = 0, turn ^= 1;
       if (++buffer == BUFFERS) buffer = 0, turn_of_buffers ^= 1;
       if (++at == granules) at = 0, part++;
@@ -383,9 +421,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
     }
 
     barrier_wait(full + slot * 8, turn);
+#if COLUMNS
+    U32 at = tile_at(slot, 0);
+#else
     U32 at = from_unit + slot * STAGE_BYTES;
+#endif
     Words words[2];
-    load_words(words[0], at + offset[0]), load_words(words[1], at + offset[0] + 2 * BOX_BYTES);
+    load_words(words[0], at + offset[0]), load_words(words[1], at + offset[0] + half);
 #pragma unroll
     for (U32 r = 0; r < 2; r++)
 #pragma unroll
@@ -401,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       for (U32 q = 0; q < 8; q++) {
         const U32 pb = q / 4, h = q / 2 % 2, ip = q % 2;
         const U32 ahead = (q + 2) % 8;
-        load_words(words[q % 2], (q < 6 ? at : next) + offset[ahead / 4 + ahead / 2 % 2 * 2] + ahead % 2 * (2 * BOX_BYTES));
+        load_words(words[q % 2], (q < 6 ? at : next) + offset[ahead / 4 + ahead / 2 % 2 * 2] + ahead % 2 * half);
         widen_words(d[(q + 1) % 2], words[(q + 1) % 2], first_half, second_half);
         exchange(q);
 #pragma unroll
@@ -436,11 +478,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_row_lanes(GEMM_ARG
       if (++slot == STAGES) slot = 0, turn ^= 1;
       ACC *to = to_unit + s % BUFFERS * BUFFER;
 #pragma unroll 1
+#if COLUMNS
+      for (U32 tile = 1; tile < ROWS / 8; tile++, to += 8 * TILE_RHS) compute(tile_at(stage, tile), to);
+#else
       for (U32 tile = 1; tile < ROWS / 8; tile++, to += 8 * TILE_RHS) compute(at + 1024, to);
+#endif
       U32 next = at;
       if (s + 1 < end) {
         barrier_wait(full + slot * 8, turn);
+#if COLUMNS
+        next = tile_at(slot, 0);
+#else
         next = from_unit + slot * STAGE_BYTES;
+#endif
       }
       compute(next, to);
       __syncwarp();

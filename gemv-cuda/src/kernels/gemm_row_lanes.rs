@@ -1,8 +1,8 @@
 //! `gemm-row-lanes`: one row-major matrix of 16-bit numbers and several right-hand sides; a thread has whole lanes.
 
-use gemv_core::Values;
+use gemv_core::{Arg, Values};
 use gemv_gpu::rules::*;
-use gemv_gpu::{Case, GEMM_PRELUDE, Kernel, Launch, List, Plan, Rule, SM_90A};
+use gemv_gpu::{Boxes, Case, GEMM_PRELUDE, Kernel, Launch, List, Plan, Rule, SM_90A};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-row-lanes",
@@ -15,35 +15,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
         include_str!("gemm_parts.cuh")
     ],
     args: &[
-        compiled("tile_rhs", "Columns of X of a block.", Values::Powers(2, 16), 8, "TILE_RHS"),
-        compiled(
-            "segments",
-            "Segments of a row that a block has at a time.",
-            Values::Range(1, 8),
-            4,
-            "SEGMENTS",
-        ),
+        TILE_RHS,
+        SEGMENTS,
         compiled("rows", "Rows of a stage.", Values::Powers(8, 64), 32, "ROWS"),
-        compiled("stages", "Stages of the ring.", Values::Range(2, 8), 3, "STAGES"),
+        STAGES,
     ],
     defines: &[SM_90A],
     mixed: true,
-    rules: &[
-        BY_ROWS,
-        Rule::For(|_, caps| caps.sm_90a, "the kernel is for the architecture sm_90a"),
-        Rule::For(
-            |desc, _| desc.dtype.bytes() == 2 && desc.vectors.acc_bytes() == 4,
-            "the kernel is for a matrix of f16 or bf16 and sums of f32",
-        ),
-        ONE_MATRIX,
-        ALIGNED,
-        OF_TWO_LEVELS,
-        Rule::UpTo(&["segments"], units),
-        Rule::AtMost("parts", |of| of.parts(of.get("segments")), |_| LANES),
-        // Granules are counted by 32 bits, and rows by 31.
-        Rule::AtMost("rows", |of| of.m(), |_| 1 << 30),
-        Rule::AtMost("granules", granules, |_| 1 << 31),
-    ],
+    rules: &[BY_ROWS, Rule::All(RULES)],
     candidates: &[
         List::Only(|of| of.rhs() != 1),
         List::Value("tile_rhs", |of| of.rhs().min(16).next_power_of_two()),
@@ -55,9 +34,37 @@ pub(crate) const KERNEL: Kernel = Kernel {
         List::Shapes(&["rows", "stages"], &[&[32, 3], &[16, 3], &[16, 6], &[64, 2]]),
         List::Once,
     ],
-    plan,
+    plan: |of| plan(of, "gemm_row_lanes", Boxes::ByRows(of.get("rows") as u32)),
     ..Kernel::GEMM
 };
+
+pub(super) const TILE_RHS: Arg =
+    compiled("tile_rhs", "Columns of X of a block.", Values::Powers(2, 16), 8, "TILE_RHS");
+pub(super) const SEGMENTS: Arg = compiled(
+    "segments",
+    "Segments of a row that a block has at a time.",
+    Values::Range(1, 8),
+    4,
+    "SEGMENTS",
+);
+pub(super) const STAGES: Arg =
+    compiled("stages", "Stages of the ring.", Values::Range(2, 8), 3, "STAGES");
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::For(|_, caps| caps.sm_90a, "the kernel is for the architecture sm_90a"),
+    Rule::For(
+        |desc, _| desc.dtype.bytes() == 2 && desc.vectors.acc_bytes() == 4,
+        "the kernel is for a matrix of f16 or bf16 and sums of f32",
+    ),
+    ONE_MATRIX,
+    ALIGNED,
+    OF_TWO_LEVELS,
+    Rule::UpTo(&["segments"], units),
+    Rule::AtMost("parts", |of| of.parts(of.get("segments")), |_| LANES),
+    // Granules are counted by 32 bits, and rows by 31.
+    Rule::AtMost("rows", |of| of.m(), |_| 1 << 30),
+    Rule::AtMost("granules", granules, |_| 1 << 31),
+];
 
 /// Warps that compute, and threads of a block: one more warp copies, and three add up.
 const WARPS: u64 = 8;
@@ -66,28 +73,33 @@ const THREADS: u64 = 32 * (WARPS + 4);
 const COLS: u64 = 4;
 
 /// Segments that the warps of a block have at a time.
-fn units(of: &Case<'_>) -> u64 {
+pub(super) fn units(of: &Case<'_>) -> u64 {
     WARPS / (of.get("tile_rhs") / COLS).max(1)
+}
+
+/// Sets of rows of a block.
+pub(super) fn sets(of: &Case<'_>) -> u64 {
+    units(of) / of.get("segments")
 }
 
 /// Rows that a block has at a time, of all parts.
 fn granules(of: &Case<'_>) -> u64 {
-    let granule = units(of) / of.get("segments") * of.get("rows");
+    let granule = sets(of) * of.get("rows");
     of.filled_parts(of.parts(of.get("segments"))) * of.m().div_ceil(granule.max(1))
 }
 
-fn plan(of: &Case<'_>) -> Plan {
+pub(super) fn plan(of: &Case<'_>, entry: &'static str, boxes: Boxes) -> Plan {
     let [cols, segments, rows, stages] = of.all(["tile_rhs", "segments", "rows", "stages"]);
     let panels = of.rhs().div_ceil(cols).max(1);
     // As many blocks as are resident, of at least a granule each.
     let most = (u64::from(of.caps.units) / panels).max(1);
     let blocks = granules(of).clamp(1, most) * panels;
-    let mut first = Launch::new("gemm_row_lanes", blocks, THREADS).waiting();
+    let mut first = Launch::new(entry, blocks, THREADS).waiting();
     // The ring, buffers of sums, barriers.
-    let (units, buffers) = (units(of) / segments * segments, stages + 3);
+    let (units, buffers) = (sets(of) * segments, stages + 3);
     let ring = stages * units * rows * SEGMENT * 2;
     let bytes = ring + buffers * units * rows * cols * 4 + 16 * (stages + buffers);
-    (first.shared, first.box_rows) = (bytes as u32, rows as u32);
+    (first.shared, first.boxes) = (bytes as u32, Some(boxes));
     parts_plan(of, first, of.parts(segments))
 }
 

@@ -21,6 +21,7 @@ gpu::kernel_files! {
     mod gemm_col_batch; // the same of column-major matrices
     mod gemm_col_smem;  // the same, whole matrices through shared memory
     mod gemm_row_lanes; // several right-hand sides of 16-bit matrices, by the copy engine of Hopper
+    mod gemm_col_lanes; // the same of a column-major matrix
     mod gemm_row_ring;  // several right-hand sides, rows through shared memory
     mod gemm_row_panel; // the same, rows through registers
     mod gemm_thread;    // several right-hand sides of few columns, a thread a row
