@@ -78,7 +78,7 @@ impl Gpu {
                 [1u32; 3].as_ptr(),
                 Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 swizzle,
-                Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };

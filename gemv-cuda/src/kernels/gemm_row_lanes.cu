@@ -186,6 +186,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
   const U32 granules = (U32)ceil_div(m, SETS * ROWS);
   const U64 all = (U64)filled * granules;
   const U32 begin_at = (U32)(all * block / blocks), count = (U32)(all * (block + 1) / blocks) - begin_at;
+#if COLUMNS
+  // Blocks that run at the same time have rows side by side, so that they read the same pages of memory: of the shares of a
+  // part's granules come the first ones of all, then the second ones.
+  const U32 share = (U32)ceil_div(all, blocks), shares = (granules + share - 1) / share, whole = granules - (shares - 1) * share;
+  const auto rows_of = [&](const U32 at) {
+    const U32 turn = at % share, of = at / share;
+    return turn < whole ? turn * shares + of : whole * shares + (turn - whole) * (shares - 1) + of;
+  };
+#else
+  const auto rows_of = [](const U32 at) { return at; };
+#endif
   // Segment `w` of a part: its first column, and how many it has.
   const auto first_of = [&](const U32 part, const U32 w) {
     return ((U64)(part >> log_parts) * SEG + (part & (parts - 1)) + ((U64)w << log_parts)) * SEG;
@@ -224,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
 
   // Adds up the sums of granule `s` of this block.
   const auto add_up = [&](const U32 s) {
-    const U32 buffer = s % BUFFERS, part = (begin_at + s) / granules, row0 = (begin_at + s) % granules * (SETS * ROWS);
+    const U32 buffer = s % BUFFERS, part = (begin_at + s) / granules, row0 = rows_of((begin_at + s) % granules) * (SETS * ROWS);
     barrier_wait(summed + buffer * 8, s / BUFFERS & 1);
 #pragma unroll 1
     for (U32 o = t * TOGETHER; o < SETS * UNIT_SUMS; o += 32 * TOGETHER) {
@@ -301,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
       // A lane has a segment.
       if (t < there) {
         const U32 first = (U32)first_of(part, t);
-        copy_box(ring + slot * STAGE_BYTES + t * SEGMENT_BYTES, &map, descends ? (U32)n - SEG - first : first, at * (SETS * ROWS), full + slot * 8);
+        copy_box(ring + slot * STAGE_BYTES + t * SEGMENT_BYTES, &map, descends ? (U32)n - SEG - first : first, rows_of(at) * (SETS * ROWS), full + slot * 8);
       }
 #else
       // A lane has a unit, or a box of it.
