@@ -65,7 +65,7 @@ pub use kernel::{Case, Kernel, List, Rule, Signature};
 pub use kernels::{
     BASELINES, COL_THREAD, ELEMENTWISE, ROW_SMEM, VECTOR, baselines, chain_launch,
     elementwise_launch, elementwise_params, elementwise_steps, kernel, kernels, published,
-    read_params, row_smem_args, row_smem_max_n, vector_launch, vector_params,
+    read_params, row_smem_max_n, vector_launch, vector_params,
 };
 #[cfg(feature = "packed")]
 pub use kernels::{PACKED, packed_place, packed_tiles};

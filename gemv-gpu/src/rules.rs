@@ -149,8 +149,10 @@ pub const ONE_MATRIX: Rule = Rule::For(|desc, _| desc.batch == 1, "the kernel is
 pub const REAL: Rule =
     Rule::For(|desc, _| !desc.dtype.is_complex(), "the kernel is for real numbers");
 /// Rows that loads of 16 bytes begin.
-pub const ALIGNED: Rule =
-    Rule::For(|desc, _| desc.align >= 4, "its rows, or columns, do not begin at multiples of 16 bytes");
+pub const ALIGNED: Rule = Rule::For(
+    |desc, _| desc.align >= 4,
+    "its rows, or columns, do not begin at multiples of 16 bytes",
+);
 /// At least one column.
 pub const WITH_COLUMNS: Rule =
     Rule::For(|desc, _| desc.n > 0, "the kernel is for matrices with columns");
@@ -204,10 +206,13 @@ pub const COLUMNS_OF_THREADS: &[Arg] = &[
     ),
 ];
 
+/// The values of `max_n` beyond one element a lane of [`ROWS_IN_LOCAL_MEMORY`].
+pub(crate) const MANY: [u64; 4] = [96, 128, 192, 256];
+
 /// Of a thread with a whole row of a row-major matrix, which the block copies to local memory: `max_n` columns of each.
 pub const ROWS_IN_LOCAL_MEMORY: &[Rule] = &[
     BY_ROWS,
-    Rule::Columns(1..=LANES),
+    Rule::Columns(1..=SEGMENT),
     THREADS_OF_DEVICE,
     ONE_LOAD,
     Rule::Holds(
@@ -218,7 +223,8 @@ pub const ROWS_IN_LOCAL_MEMORY: &[Rule] = &[
     Rule::Holds(
         |of| match of.get("max_n") {
             few @ ..=16 => of.n() > few / 2,
-            more => of.n() + 7 >= more,
+            more @ 17..=64 => of.n() + 7 >= more,
+            more => of.n() > MANY.into_iter().rfind(|few| *few < more).unwrap_or(LANES),
         },
         "columns are too few for max_n",
     ),

@@ -281,8 +281,8 @@ const EDGES: [usize; 17] =
     [1, 3, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 1024, 1025, 65535, 65536, 65537];
 
 /// Where programs are compiled, what takes parameters that the table does not choose.
-const WITH_PARAMETERS: [(usize, usize); 6] =
-    [(33, 1025), (333, 310), (257, 5), (300, 20), (300, 37), (33, 65_537)];
+const WITH_PARAMETERS: [(usize, usize); 7] =
+    [(33, 1025), (333, 310), (257, 5), (300, 20), (300, 37), (300, 131), (33, 65_537)];
 
 /// More sets of 16, 32 and 64 rows than a GPU has units: with one block for each, blocks take turns, of the smaller sets three.
 const TURNS: (usize, usize) = (8500, 260);
@@ -304,6 +304,7 @@ fn shapes(size: Size, kind: Kind) -> Vec<(usize, usize)> {
             shapes.extend([
                 (300, 20),
                 (300, 37),
+                (300, 131),
                 (333, 310),
                 (1025, 17),
                 (33, 65_537),

@@ -1,11 +1,10 @@
 //! `row-smem`, behind CUDA's words for vectors, and its candidates.
 
-use gemv_core::{Params, Values};
-use gemv_gpu::{Case, Kernel, List, ROW_SMEM, row_smem_args, row_smem_max_n, source};
+use gemv_core::Params;
+use gemv_gpu::{Case, Kernel, List, ROW_SMEM, row_smem_max_n, source};
 
 pub(crate) const KERNEL: Kernel = Kernel {
     source: source![include_str!("vectors.cuh"), ROW_SMEM.source],
-    args: &row_smem_args(Values::Range(1, 64)),
     candidates: &[List::Only(|of| of.m() >= ROWS), List::Made(shapes), List::Once],
     ..ROW_SMEM
 };
@@ -63,10 +62,11 @@ mod tests {
     fn what_is_not_legal_is_said() {
         let row = Desc::of(Dtype::F32, Layout::Row, (9, 100), 4);
         for (desc, text, part) in [
-            (row, "row-smem", "for 1 to 64 columns, not 100"),
+            (Desc { n: 300, ..row }, "row-smem", "for 1 to 256 columns, not 300"),
             (Desc { n: 40, ..row }, "row-smem max_n=48", "columns are too few"),
             (Desc { n: 40, ..row }, "row-smem vec=4 max_n=42", "not a multiple of vec"),
-            (row, "row-smem max_n=65", "max_n=65 is not from 1 to 64"),
+            (row, "row-smem max_n=128 threads=128", "bytes of local memory"),
+            (row, "row-smem max_n=192", "columns are too few"),
             (Desc { n: 40, ..row }, "row-smem rows=8 max_n=40 threads=64", "bytes of local memory"),
             (Desc { n: 7, ..row }.of_type(Dtype::F64), "row-smem max_n=8 rows=8", "more than 64"),
             // x has room for as many as there are lanes.

@@ -11,7 +11,7 @@ pub use col_thread::COL_THREAD;
 #[cfg(feature = "packed")]
 pub use packed::{PACKED, packed_place, packed_tiles};
 pub use read::read_params;
-pub use row_smem::{ROW_SMEM, row_smem_args, row_smem_max_n};
+pub use row_smem::{ROW_SMEM, row_smem_max_n};
 pub use vector::{
     ELEMENTWISE, VECTOR, chain_launch, elementwise_launch, elementwise_params, elementwise_steps,
     vector_launch, vector_params,

@@ -1,14 +1,13 @@
-//! `row-smem`: row-major matrices of up to 64 columns and many rows on GPUs; a thread has a row, which comes through local
+//! `row-smem`: row-major matrices of up to 256 columns and many rows on GPUs; a thread has a row, which comes through local
 //! memory. The text is `row_smem.k`.
 
-use gemv_core::{Arg, Values};
+use gemv_core::Values;
 
 use super::WHOLE_ROWS;
 use crate::rules::*;
 use crate::{Case, Kernel, Launch, source};
 
-/// The kernel `row-smem`, but for the words for vectors that its text needs, its arguments and its candidates: a backend adds
-/// its own.
+/// The kernel `row-smem`, but for the words for vectors that its text needs, and its candidates: a backend adds its own.
 ///
 /// ```
 /// assert!(gemv_gpu::ROW_SMEM.source.contains("KERNEL(THREADS) row_smem(ARGUMENTS)"));
@@ -16,8 +15,20 @@ use crate::{Case, Kernel, Launch, source};
 pub const ROW_SMEM: Kernel = Kernel {
     name: "row-smem",
     about: "A block copies its rows to local memory, and a thread computes a whole row there, on GPUs: \
-            row-major, up to 64 columns.",
+            row-major, up to 256 columns.",
     source: source![WHOLE_ROWS, include_str!("row_smem.k")],
+    args: &[
+        threads(128, 256),
+        rows("Rows of a thread.", 8),
+        vec(1),
+        compiled(
+            "max_n",
+            "Most columns, a multiple of vec: a row has room for so many in local memory.",
+            Values::Range(1, SEGMENT as u32),
+            64,
+            "MAX_N",
+        ),
+    ],
     rules: ROWS_IN_LOCAL_MEMORY,
     plan: |of| {
         let [threads, rows] = of.all(["threads", "rows"]);
@@ -25,19 +36,6 @@ pub const ROW_SMEM: Kernel = Kernel {
     },
     ..Kernel::GEMV
 };
-
-/// Its arguments, with these values of `max_n`.
-///
-/// ```
-/// use gemv_core::Values;
-/// let args = gemv_gpu::row_smem_args(Values::Range(1, 64));
-/// assert_eq!(args.map(|arg| arg.name), ["threads", "rows", "vec", "max_n"]);
-/// ```
-pub const fn row_smem_args(max_n: Values) -> [Arg; 4] {
-    let about = "Most columns, a multiple of vec: a row has room for so many in local memory.";
-    let max_n = compiled("max_n", about, max_n, 64, "MAX_N");
-    [threads(128, 256), rows("Rows of a thread.", 8), vec(1), max_n]
-}
 
 /// The least `max_n` of its programs for rows of this length.
 ///
@@ -51,6 +49,7 @@ pub const fn row_smem_args(max_n: Values) -> [Arg; 4] {
 pub fn row_smem_max_n(of: &Case<'_>) -> u64 {
     match of.n() {
         few @ ..=16 => few.next_power_of_two(),
-        more => more.next_multiple_of(8),
+        more @ 17..=64 => more.next_multiple_of(8),
+        many => MANY.into_iter().find(|most| many <= *most).unwrap_or(many),
     }
 }

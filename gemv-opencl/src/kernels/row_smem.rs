@@ -1,14 +1,12 @@
 //! `row-smem`, behind OpenCL's words for vectors, and its candidates.
 
-use gemv_core::Values;
 use gemv_gpu::rules::ON_GPUS;
-use gemv_gpu::{Kernel, List, ROW_SMEM, row_smem_args, row_smem_max_n, source};
+use gemv_gpu::{Kernel, List, ROW_SMEM, row_smem_max_n, source};
 
 use super::vectors::SOURCE;
 
 pub(super) const KERNELS: &[Kernel] = &[Kernel {
     source: source![SOURCE, ROW_SMEM.source],
-    args: &row_smem_args(Values::Range(1, 64)),
     candidates: &[
         ON_GPUS,
         // Fewer rows may be faster by `row`.
