@@ -198,50 +198,6 @@ fn axes_known_at_run_time_and_resident_or_slice() {
 }
 
 #[test]
-fn parts_of_resident_arrays() {
-    let device = device();
-    let (a, batch) = (wave((5, 4), 0.1), wave((3, 5, 4), 0.2));
-    let (there, stack) = (a.to_device(&device).unwrap(), batch.to_device(&device).unwrap());
-    assert_eq!(there.columns(1..3).download().unwrap(), a.slice(s![.., 1..3]));
-    assert_eq!(there.t().row(2).download().unwrap(), a.column(2));
-    assert_eq!(there.step_rows(.., -2).row(1).download().unwrap(), a.row(2));
-    for axis in [Axis(0), Axis(1), Axis(2)] {
-        let part = stack.index_axis(axis, 2);
-        assert_eq!(part.download().unwrap(), batch.index_axis(axis, 2));
-        assert_eq!(
-            part.index_axis(Axis(1), 0).download().unwrap(),
-            part.column(0).download().unwrap()
-        );
-    }
-    // A part that is written to goes to memory of its own first.
-    let mut row = there.row(0);
-    there.gpu_dot_into(&[1.0, 0.0, 0.0, 0.0], &mut there.column(0));
-    a.t().gpu_dot_into(&[0.0, 1.0, 0.0, 0.0, 0.0], &mut row);
-    assert_eq!(row.download().unwrap(), a.row(1));
-    assert_eq!(there.download().unwrap(), a);
-
-    let zeros = device.zeros::<f32, _>((2, 3, 4)).unwrap();
-    assert_eq!(zeros.download().unwrap(), Array3::<f32>::zeros((2, 3, 4)));
-    let v = wave(6, 0.3).to_vec();
-    let vector = v.to_device(&device).unwrap();
-    use ndarray::ShapeBuilder;
-    for (shape, want) in [
-        ((2, 3).into_shape_with_order(), Array2::from_shape_vec((2, 3), v.clone()).unwrap()),
-        ((2, 3).f(), Array2::from_shape_vec((2, 3).f(), v.clone()).unwrap()),
-        ((6, 1).f(), Array2::from_shape_vec((6, 1), v.clone()).unwrap()),
-        ((1, 6).f(), Array2::from_shape_vec((1, 6), v.clone()).unwrap()),
-        ((0, 9).f(), Array2::zeros((0, 9))),
-    ] {
-        assert_eq!(vector.as_matrix(shape).download().unwrap(), want);
-    }
-    let panics = |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
-    assert!(panics(&|| drop(there.row(5))) && panics(&|| drop(there.columns(2..5))));
-    assert!(panics(&|| drop(stack.index_axis(Axis(3), 0))));
-    assert!(panics(&|| drop(stack.index_axis(Axis(1), 5))));
-    assert!(panics(&|| drop(vector.as_matrix((2, 4)))));
-}
-
-#[test]
 fn slices_and_vecs_are_vectors() {
     let device = device();
     let (a, x) = (wave((3, 4), 0.1), wave(4, 0.2));
