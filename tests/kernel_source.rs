@@ -10,8 +10,8 @@ use gemv::half::{bf16, f16};
 use gemv::kernel::{DeviceIntegers, Kernel, KernelScalar, KernelType, LaunchShape, Parameter};
 use gemv::num_complex::Complex;
 use gemv::unstable::{
-    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    DeviceInfo, Dtype, Job, KernelLaunch, Memory, Params, Prepared,
+    AnySliceMut, Backend, Checked, CompiledKernel, Desc, DeviceInfo, Job, KernelLaunch, Memory,
+    Prepared,
 };
 use gemv::{Device, DeviceVector, Element, Error, GpuDot, ToDevice};
 use libtest_mimic::{Arguments, Trial};
@@ -290,35 +290,19 @@ struct Mixed {
 }
 
 impl Backend for Mixed {
+    gemv_testkit::leave_to!(|self| self.memory.backend());
+
     fn device(&self) -> &DeviceInfo {
         self.memory.info()
     }
     fn accepts(&self, desc: &Desc) -> gemv::Result<()> {
         self.memory.backend().accepts(desc)
     }
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.memory.backend().candidates(desc)
-    }
-    fn fits(&self, desc: &Desc, params: &Params) -> gemv::Result<()> {
-        self.memory.backend().fits(desc, params)
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.memory.backend().tables()
-    }
-    fn upload(&self, data: AnySlice<'_>) -> gemv::Result<Box<dyn Memory>> {
-        self.memory.backend().upload(data)
-    }
-    fn alloc(&self, dtype: Dtype, len: usize) -> gemv::Result<Box<dyn Memory>> {
-        self.memory.backend().alloc(dtype, len)
-    }
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> gemv::Result<()> {
         self.memory.backend().download(from, first, to)
     }
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> gemv::Result<()> {
         self.memory.backend().product(job, prepared)
-    }
-    fn vector(&self, job: AnyVectorJob<'_>) -> gemv::Result<()> {
-        self.memory.backend().vector(job)
     }
     fn compile(&self, text: &str, entry: &str) -> gemv::Result<CompiledKernel> {
         self.compiles.backend().compile(text, entry)

@@ -6,10 +6,9 @@ use gemv_core::half::f16;
 use gemv_core::num_complex::Complex;
 use gemv_core::reference::Reference;
 use gemv_core::{
-    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    Device, DeviceInfo, DeviceIntegers, Dtype, Error, Job, Kernel, KernelArgument, KernelCall,
-    KernelLaunch, KernelLimits, KernelScalar, KernelType, LaunchShape, Memory, Parameter, Params,
-    Prepared, Result,
+    AnySliceMut, Backend, Checked, CompiledKernel, Desc, Device, DeviceInfo, DeviceIntegers, Error,
+    Job, Kernel, KernelArgument, KernelCall, KernelLaunch, KernelLimits, KernelScalar, KernelType,
+    LaunchShape, Memory, Parameter, Params, Prepared, Result,
 };
 use ndarray::{Array1, Array2, Axis, array};
 
@@ -26,26 +25,13 @@ struct Scribe {
 struct Parsed;
 
 impl Backend for Scribe {
+    gemv_testkit::leave_to!(|self| self.reference);
+
     fn device(&self) -> &DeviceInfo {
         self.reference.device()
     }
     fn accepts(&self, desc: &Desc) -> Result<()> {
         self.reference.accepts(desc)
-    }
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.reference.candidates(desc)
-    }
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.reference.fits(desc, params)
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.reference.tables()
-    }
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.reference.upload(data)
-    }
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.reference.alloc(dtype, len)
     }
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         self.reference.download(from, first, to)
@@ -56,9 +42,6 @@ impl Backend for Scribe {
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         prepared.state::<Parsed>().expect("what this backend has prepared");
         self.reference.product(job, prepared)
-    }
-    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        self.reference.vector(job)
     }
     fn compile(&self, text: &str, _: &str) -> Result<CompiledKernel> {
         let limits = KernelLimits {

@@ -2,7 +2,8 @@
 #![deny(unsafe_code)]
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, Element, Engine, Error, GpuDot, ToDevice};
+use gemv_core::{Device, Element, Engine, Error, GpuDot, Params, ToDevice};
+use gemv_testkit::Host;
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix3, array, s};
 
 fn device() -> Device {
@@ -257,6 +258,64 @@ fn shapes_are_named() {
     let other = Device::new(Reference::open());
     let (a, x) = (a.to_device(&device).unwrap(), x.t().to_device(&other).unwrap());
     assert!(matches!(a.try_gpu_dot(&x), Err(Error::WrongDevice { .. })));
+}
+
+/// Operands of another device are refused, and Y is as it was, wherever it lives.
+#[test]
+fn operands_of_another_device_are_refused() {
+    let (device, elsewhere) = (device(), Host::new("elsewhere").device());
+    let (a, x, y) = (wave((4, 6), 0.1), wave((6, 3), 0.2), Array2::from_elem((4, 3), 7.0f32));
+    let stack = a.broadcast((2, 4, 6)).unwrap();
+    let (sides, results) = (x.broadcast((2, 6, 3)).unwrap(), y.broadcast((2, 4, 3)).unwrap());
+    let (vectors, single) = (sides.index_axis(Axis(2), 0), results.index_axis(Axis(2), 0));
+    let params = Params::new("no-such-kernel");
+    let refused = |done: gemv_core::Result<()>| match done {
+        Err(Error::WrongDevice { operand, .. }) => assert_eq!(operand, "elsewhere"),
+        other => panic!("{other:?}"),
+    };
+    macro_rules! y_elsewhere {
+        ($($y:expr, $product:expr;)*) => { $({
+            let mut there = elsewhere.array(&$y).unwrap();
+            refused($product.to(&mut there));
+            let shared = there.clone();
+            refused($product.to(&mut there));
+            drop(shared);
+            refused($product.to(there.view_mut().unwrap()));
+            assert_eq!(there.download().unwrap(), $y, "{}", stringify!($product));
+        })* };
+    }
+    y_elsewhere! {
+        y.column(0), device.product(&a, x.column(0));
+        y, device.product(&a, &x);
+        y, device.product(&a, &x).scaled(0.0, 1.0);
+        y, device.product(&a, &x).conj().scaled(1.0, 1.0);
+        results, device.product(stack, sides);
+        single, device.product(stack, vectors);
+        results, device.product(stack, sides).with(&params);
+        results, device.product(stack, sides).conj().with(&params);
+    }
+    // A or X there, and Y here or of the host.
+    macro_rules! others_elsewhere {
+        ($($y:expr, $a:expr, $x:expr;)*) => { $({
+            let (a, x) = (elsewhere.array(&$a).unwrap(), elsewhere.array(&$x).unwrap());
+            let (mut host, mut here) = ($y.to_owned(), device.array(&$y).unwrap());
+            refused(device.product(&a, $x).to(&mut host));
+            refused(device.product(&a, $x).to(&mut here));
+            refused(device.product($a, &x).to(&mut host));
+            refused(device.product($a, &x).to(&mut here));
+            assert_eq!((host.view(), here.download().unwrap().view()), ($y.view(), $y.view()));
+        })* };
+    }
+    others_elsewhere! {
+        y.column(0), a.view(), x.column(0);
+        y, a.view(), x.view();
+        results, stack, sides;
+        single, stack, vectors;
+    }
+    // By the method the device is A's.
+    let mut there = elsewhere.array(&y).unwrap();
+    refused(device.array(&a).unwrap().try_gpu_dot_into(&x, &mut there));
+    assert_eq!(there.download().unwrap(), y);
 }
 
 #[test]
