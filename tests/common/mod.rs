@@ -23,7 +23,7 @@ use libtest_mimic::{Failed, Trial};
 pub type Check = Result<(), String>;
 
 /// An error, as a check says it.
-pub fn text(e: gemv::Error) -> String {
+pub fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
