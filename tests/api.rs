@@ -7,9 +7,7 @@
 use gemv::half::{bf16, f16};
 use gemv::num_complex::Complex;
 use gemv::{GpuDot, ToDevice, Widen};
-use ndarray::{
-    Array1, Array2, ArrayView1, ArrayView2, Axis, Ix1, Ix2, array, aview1, aview2, stack,
-};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis, Ix1, Ix2, array, aview1, aview2, stack};
 
 #[test]
 fn a_matrix_of_16_bits_takes_vectors_of_f32() {
