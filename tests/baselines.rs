@@ -16,7 +16,7 @@ mod common;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::{Check, acc, nan, random, trial};
+use common::{Check, acc, nan, random, text, trial};
 // Linked for its kernels.
 use gemv::ndarray::{
     Array1, Array2, Array3, Array4, ArrayView1, ArrayView2, Axis, Ix3, ShapeBuilder, s,
@@ -217,7 +217,6 @@ fn products<T: Element>(
     (batch, m, n, rhs): (usize, usize, usize, usize),
     scaling: usize,
 ) -> Check {
-    let text = |e: gemv::Error| e.to_string();
     let (alpha, beta) = SCALINGS[scaling];
     let (alpha, beta) = (acc::<T>(alpha.0, alpha.1), acc::<T>(beta.0, beta.1));
     let (a, a_there) = spaced::<T>(device, form, (batch, m, n)).map_err(text)?;

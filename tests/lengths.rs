@@ -19,7 +19,9 @@ use std::sync::Arc;
 
 use common::operand::{Buffer, Strided, canary};
 use common::place::{BATCH_LAST, COL, PART, PART_COL, Place, ROW, STEPS};
-use common::{Check, Size, acc, elem, hash, nan, random, same, supported, supported_mixed, trial};
+use common::{
+    Check, Size, acc, elem, hash, nan, random, same, supported, supported_mixed, text, trial,
+};
 use gemv::half::bf16;
 use gemv::ndarray::{Array1, Array3, ArrayView1, ArrayView2, Axis, ShapeBuilder, s};
 use gemv::unstable::{
@@ -28,7 +30,7 @@ use gemv::unstable::{
 };
 use gemv::{
     Accumulator, Device, DeviceMatrix, DeviceScalar, DeviceVector, DeviceViewMut, Dtype, Element,
-    Error, Factor, MatrixRef, Times,
+    Factor, MatrixRef, Times,
 };
 use gemv_testkit::{Host, elements, elements_mut};
 use libtest_mimic::Trial;
@@ -37,10 +39,6 @@ use libtest_mimic::Trial;
 const MOST: usize = 600;
 /// The most right-hand sides, and the most matrices: more than two of the widest tiles.
 const MOST_MANY: usize = 70;
-
-fn text(e: Error) -> String {
-    e.to_string()
-}
 
 /// What a device is, as far as it decides what takes which length.
 #[derive(Clone, Copy, PartialEq, Debug)]

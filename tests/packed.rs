@@ -7,7 +7,7 @@ mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Check, Size, hash, trial};
+use common::{Check, Size, hash, text, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix2, Ix3, s};
 use gemv::unstable::reference::ordered_sum;
@@ -81,37 +81,36 @@ macro_rules! products {
 /// One shape: resident and on the host, one and several columns, rows from any on, factors, strides.
 fn $name(device: &Device, format: Format, shape: (usize, usize)) -> Check {
     let (m, n) = (shape.0, columns(format, shape.1));
-    let of = |e: gemv::Error| e.to_string();
     let host = weights(format, (m, n), 5);
-    let a = host.dequantize().map_err(of)?;
-    let there = host.to_device(device).map_err(of)?;
+    let a = host.dequantize().map_err(text)?;
+    let there = host.to_device(device).map_err(text)?;
     let x = vectors::<$v>(n, 7, 9);
     let none = Array2::from_elem((m, 7), <$v>::default());
     let want = expected((1.0, 0.0), a.view(), x.view(), none.view());
     for k in [1, 2, 3, 4, 7] {
         let what = format!("{m} x {n} with {k} columns of {}", <$v as Element>::DTYPE);
         let (x, want) = (x.slice(s![.., ..k]), want.slice(s![.., ..k]).to_owned());
-        let got = there.try_gpu_dot(&x.to_owned()).and_then(|y| y.download()).map_err(of)?;
+        let got = there.try_gpu_dot(&x.to_owned()).and_then(|y| y.download()).map_err(text)?;
         same(&got, &want, &what)?;
         // Columns that lie apart, of a resident X.
-        let resident = device.matrix(&x.t().as_standard_layout().t()).map_err(of)?;
-        let got = there.try_gpu_dot(&resident).and_then(|y| y.download()).map_err(of)?;
+        let resident = device.matrix(&x.t().as_standard_layout().t()).map_err(text)?;
+        let got = there.try_gpu_dot(&resident).and_then(|y| y.download()).map_err(text)?;
         same(&got, &want, &format!("{what}, by columns"))?;
         if k == 2 {
-            let got = host.try_gpu_dot(&resident).map_err(of)?;
+            let got = host.try_gpu_dot(&resident).map_err(text)?;
             same(&got, &want, &format!("{what}, of a matrix on the host"))?;
         }
     }
-    let one = there.try_gpu_dot(&x.column(2).to_owned()).and_then(|y| y.download()).map_err(of)?;
+    let one = there.try_gpu_dot(&x.column(2).to_owned()).and_then(|y| y.download()).map_err(text)?;
     same(&one.insert_axis(Axis(1)), &want.slice(s![.., 2..3]).to_owned(), "one vector")?;
     // Some of the rows, with factors.
     let first = m / 3;
     let (part, x) = (there.rows(first..), x.slice(s![.., ..2]).to_owned());
     let mut y = Array2::from_shape_fn((m - first, 2), |(i, c)| <$v>::narrow((i + 3 * c) as f32));
     let want = expected((0.5, -2.0), a.slice(s![first.., ..]), x.view(), y.view());
-    part.try_gemv(0.5, &x, -2.0, &mut y).map_err(of)?;
+    part.try_gemv(0.5, &x, -2.0, &mut y).map_err(text)?;
     same(&y, &want, "some rows")?;
-    part.try_gemv(0.0, &x, 0.0, &mut y).map_err(of)?;
+    part.try_gemv(0.0, &x, 0.0, &mut y).map_err(text)?;
     same(&y, &Array2::from_elem(y.dim(), <$v>::default()), "alpha = 0")?;
     // A and X are not read, on the host and resident.
     let x = x.mapv(|_| <$v>::narrow(f32::NAN));
@@ -122,11 +121,11 @@ fn $name(device: &Device, format: Format, shape: (usize, usize)) -> Check {
             1.0 => y,
             _ => <$v>::narrow(beta * y.widen()),
         });
-        let (mut host, mut there) = (old.clone(), device.matrix(&old).map_err(of)?);
-        part.try_gemv(0.0, &x, beta, &mut host).map_err(of)?;
+        let (mut host, mut there) = (old.clone(), device.matrix(&old).map_err(text)?);
+        part.try_gemv(0.0, &x, beta, &mut host).map_err(text)?;
         same(&host, &want, "alpha = 0 with NaN in X")?;
-        part.try_gemv(0.0, &x, beta, &mut there).map_err(of)?;
-        same(&there.download().map_err(of)?, &want, "alpha = 0 with a resident y")?;
+        part.try_gemv(0.0, &x, beta, &mut there).map_err(text)?;
+        same(&there.download().map_err(text)?, &want, "alpha = 0 with a resident y")?;
     }
     Ok(())
 }
@@ -140,22 +139,21 @@ products! {
 
 /// Blocks of random bytes: scales that are NaN, infinite, negative, subnormal.
 fn any_bytes(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let (m, n) = (24, columns(format, 512));
-    let len = m * format.row_bytes(n).map_err(|e| e.to_string())?;
+    let len = m * format.row_bytes(n).map_err(text)?;
     let bytes: Vec<u8> = (0..len).map(|i| hash(77, i as u64, 3) as u8).collect();
-    let host = Packed::new(format, (m, n), bytes).map_err(of)?;
-    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let host = Packed::new(format, (m, n), bytes).map_err(text)?;
+    let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
     let x = vectors::<f32>(n, 3, 1);
     let none = Array2::zeros((m, 3));
     let want = expected((1.0, 0.0), a.view(), x.view(), none.view());
-    let got = there.try_gpu_dot(&x).and_then(|y| y.download()).map_err(of)?;
+    let got = there.try_gpu_dot(&x).and_then(|y| y.download()).map_err(text)?;
     same(&got, &want, "blocks of any bytes")?;
     // Each element by itself.
     for j in (0..n).step_by(29) {
         let mut one = Array1::<f32>::zeros(n);
         one[j] = 1.0;
-        let got = there.try_gpu_dot(&one).and_then(|y| y.download()).map_err(of)?;
+        let got = there.try_gpu_dot(&one).and_then(|y| y.download()).map_err(text)?;
         let x = one.insert_axis(Axis(1));
         let none = Array2::zeros((m, 1));
         let want = expected((1.0, 0.0), a.view(), x.view(), none.view());
@@ -166,7 +164,6 @@ fn any_bytes(device: &Device, format: Format) -> Check {
 
 /// A scale of zero keeps the sign of what it multiplies, which shows where a lane has become -0.
 fn signs_of_zeros(device: &Device) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     for format in Format::ALL.iter().filter(|format| format.name().starts_with("int4")) {
         let len = format.block_len();
         // In each block: the scale, the zero 8, then codes below it.
@@ -179,12 +176,12 @@ fn signs_of_zeros(device: &Device) -> Check {
         let blocks = n / len;
         // The least positive number first, so that products underflow, then zeros.
         let row: Vec<u8> = (0..blocks).flat_map(|b| block(if b == 0 { 8 } else { 0 })).collect();
-        let host = Packed::new(*format, (8, n), row.repeat(8)).map_err(of)?;
-        let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+        let host = Packed::new(*format, (8, n), row.repeat(8)).map_err(text)?;
+        let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
         let x = Array2::from_elem((n, 1), 1.0e-45f32);
         let want = expected((1.0, 0.0), a.view(), x.view(), Array2::zeros((8, 1)).view());
         let got =
-            there.try_gpu_dot(&x.column(0).to_owned()).and_then(|y| y.download()).map_err(of)?;
+            there.try_gpu_dot(&x.column(0).to_owned()).and_then(|y| y.download()).map_err(text)?;
         same(&got.insert_axis(Axis(1)), &want, format.name())?;
     }
     Ok(())
@@ -192,16 +189,16 @@ fn signs_of_zeros(device: &Device) -> Check {
 
 /// NaN in one weight or scale stays in its row.
 fn special_values(device: &Device) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let format = Format::Fp8;
-    let mut bytes = vec![0x38u8; 8 * format.row_bytes(256).map_err(|e| e.to_string())?];
+    let mut bytes = vec![0x38u8; 8 * format.row_bytes(256).map_err(text)?];
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
         block[..4].copy_from_slice(&1f32.to_le_bytes());
     }
     bytes[3 * 2 * 132 + 4 + 9] = 0x7f;
     let there =
-        Packed::new(format, (8, 256), bytes).and_then(|p| p.to_device(device)).map_err(of)?;
-    let y = there.try_gpu_dot(&Array1::<f32>::ones(256)).and_then(|y| y.download()).map_err(of)?;
+        Packed::new(format, (8, 256), bytes).and_then(|p| p.to_device(device)).map_err(text)?;
+    let y =
+        there.try_gpu_dot(&Array1::<f32>::ones(256)).and_then(|y| y.download()).map_err(text)?;
     if let Some((i, v)) = y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 3)) {
         return Err(format!("row {i} is {v}"));
     }
@@ -210,9 +207,9 @@ fn special_values(device: &Device) -> Check {
     bytes[17 * (8 * 5 + 2)] = 255;
     let scaled = Packed::new(Format::Mxfp4, (8, 256), bytes)
         .and_then(|p| p.to_device(device))
-        .map_err(of)?;
+        .map_err(text)?;
     let y =
-        scaled.try_gpu_dot(&Array1::<f32>::zeros(256)).and_then(|y| y.download()).map_err(of)?;
+        scaled.try_gpu_dot(&Array1::<f32>::zeros(256)).and_then(|y| y.download()).map_err(text)?;
     if let Some((i, v)) = y.iter().enumerate().find(|(i, v)| v.is_nan() != (*i == 5)) {
         return Err(format!("with a scale of NaN, row {i} is {v}"));
     }
@@ -221,7 +218,7 @@ fn special_values(device: &Device) -> Check {
     let (alpha, beta) = (Number::new(0.0f32), Number::new(-0.5f32));
     let a = Tensor::of_packed(there.window(), f32::DTYPE);
     let (x, place) = (x.view().into(), y.view_mut().into());
-    device.compute(Job { alpha, a, conj: false, x, beta, y: place }).map_err(of)?;
+    device.compute(Job { alpha, a, conj: false, x, beta, y: place }).map_err(text)?;
     if y != Array1::from_elem(8, -1.5) {
         return Err(format!("alpha = 0 gives {y}"));
     }
@@ -231,10 +228,9 @@ fn special_values(device: &Device) -> Check {
 /// A bias and a function behind the product, with factors: of a matrix on the host and a resident one, to the host and to a
 /// resident Y.
 fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let (m, n, k) = (23, columns(format, 1280), 3);
     let host = weights(format, (m, n), 21);
-    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
     let (x, old) = (vectors::<V>(n, k, 5), vectors::<V>(m, k, 6));
     let bias = vectors::<V>(m, 1, 7);
     let function = Function::Silu;
@@ -244,23 +240,23 @@ fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
             0.0 => old.mapv(|y| V::narrow(beta * y.widen())),
             _ => expected((alpha, beta), a.view(), x.view(), old.view()),
         };
-        let mut steps = device.matrix(&want).map_err(of)?;
-        steps.add(&device.matrix(&bias).map_err(of)?).map_err(of)?;
-        steps.map(function).map_err(of)?;
-        let want = steps.download().map_err(of)?;
+        let mut steps = device.matrix(&want).map_err(text)?;
+        steps.add(&device.matrix(&bias).map_err(text)?).map_err(text)?;
+        steps.map(function).map_err(text)?;
+        let want = steps.download().map_err(text)?;
         let what = format!("{} with factors {alpha} and {beta}", V::DTYPE);
-        let (mut y, mut z) = (old.clone(), device.matrix(&old).map_err(of)?);
+        let (mut y, mut z) = (old.clone(), device.matrix(&old).map_err(text)?);
         let product = device.product(&there, &x).scaled(alpha, beta);
-        product.bias(&bias).map(function).to(&mut y).map_err(of)?;
+        product.bias(&bias).map(function).to(&mut y).map_err(text)?;
         same(&y, &want, &format!("{what}, to the host"))?;
         let product = device.product(&host, &x).scaled(alpha, beta);
-        product.bias(&bias).map(function).to(&mut z).map_err(of)?;
-        same(&z.download().map_err(of)?, &want, &format!("{what}, to the device"))?;
+        product.bias(&bias).map(function).to(&mut z).map_err(text)?;
+        same(&z.download().map_err(text)?, &want, &format!("{what}, to the device"))?;
     }
     // Parameters that are given: also where nothing is read, NaN in X and the matrix among it.
     for (n, alpha) in [(n, 1.0), (n, 0.0), (0, 1.0)] {
         let host = if n > 0 { host.clone() } else { weights(format, (m, 0), 1) };
-        let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+        let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
         let desc = Desc { rhs: k, ..Desc::packed(format, V::DTYPE, (m, n.max(256))) };
         let params = device.backend().candidates(&desc)[0];
         let nan = Array2::from_elem((n, k), V::narrow(f32::NAN));
@@ -269,15 +265,15 @@ fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
             0.0 => old.mapv(|y| V::narrow(-2.0 * y.widen())),
             _ => expected((alpha, -2.0), a.view(), x.view(), old.view()),
         };
-        let mut y = device.matrix(&old).map_err(of)?;
+        let mut y = device.matrix(&old).map_err(text)?;
         let product = device.product(&there, x).scaled(alpha, -2.0);
-        product.with(&params).to(&mut y).map_err(of)?;
+        product.with(&params).to(&mut y).map_err(text)?;
         let what = format!("{n} columns, alpha = {alpha}, {params}");
-        same(&y.download().map_err(of)?, &want, &what)?;
+        same(&y.download().map_err(text)?, &want, &what)?;
     }
     // One vector, without a bias.
     let (x, mut y) = (x.column(1), vec![V::default(); m]);
-    device.product(&there, &x).map(Function::Relu).to(&mut y).map_err(of)?;
+    device.product(&there, &x).map(Function::Relu).to(&mut y).map_err(text)?;
     let none = Array2::from_elem((m, 1), V::default());
     let want = expected((1.0, 0.0), a.view(), x.insert_axis(Axis(1)), none.view());
     let want = want.mapv(|v| if v.widen() > 0.0 { v } else { V::default() });
@@ -287,27 +283,26 @@ fn epilogue<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
 
 /// The same calls on the matrix of f32 that it stands for have the same bits.
 fn as_numbers(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let (m, n) = (17, columns(format, 544));
     let host = weights(format, (m, n), 31);
-    let there = host.to_device(device).map_err(of)?;
-    let dense = device.matrix(&host.dequantize().map_err(of)?).map_err(of)?;
-    let x = device.matrix(&vectors::<f32>(n, 4, 8)).map_err(of)?;
-    let bias = device.matrix(&vectors::<f32>(1, 4, 9)).map_err(of)?;
-    let (mut y, mut z) = (device.zeros((m, 4)).map_err(of)?, device.zeros((m, 4)).map_err(of)?);
-    device.product(&there, &x).bias(&bias).map(Function::Tanh).to(&mut y).map_err(of)?;
-    device.product(&dense, &x).bias(&bias).map(Function::Tanh).to(&mut z).map_err(of)?;
-    same(&y.download().map_err(of)?, &z.download().map_err(of)?, "a layer")?;
+    let there = host.to_device(device).map_err(text)?;
+    let dense = device.matrix(&host.dequantize().map_err(text)?).map_err(text)?;
+    let x = device.matrix(&vectors::<f32>(n, 4, 8)).map_err(text)?;
+    let bias = device.matrix(&vectors::<f32>(1, 4, 9)).map_err(text)?;
+    let (mut y, mut z) = (device.zeros((m, 4)).map_err(text)?, device.zeros((m, 4)).map_err(text)?);
+    device.product(&there, &x).bias(&bias).map(Function::Tanh).to(&mut y).map_err(text)?;
+    device.product(&dense, &x).bias(&bias).map(Function::Tanh).to(&mut z).map_err(text)?;
+    same(&y.download().map_err(text)?, &z.download().map_err(text)?, "a layer")?;
     // A job of a matrix on the host: where the blocks lie, or one sentence.
-    let (x, mut y) = (x.download().map_err(of)?, Array2::from_elem((m, 4), 7.0f32));
+    let (x, mut y) = (x.download().map_err(text)?, Array2::from_elem((m, 4), 7.0f32));
     let place = PackedPlace::Host(host.bytes());
     let a = Tensor::of_packed(PackedMatrix { format, dim: (m, n), place }, f32::DTYPE);
     let (alpha, beta) = (Number::new(1.0f32), Number::new(0.0f32));
     let job = Job { alpha, a, conj: false, x: x.view().into(), beta, y: y.view_mut().into() };
     let computed = device.compute(job);
     if device.backend().packed_in_place() {
-        computed.map_err(of)?;
-        let dense = host.dequantize().map_err(of)?;
+        computed.map_err(text)?;
+        let dense = host.dequantize().map_err(text)?;
         return same(&y, &expected((1.0, 0.0), dense.view(), x.view(), y.view()), "a job");
     }
     let text = computed.err().map(|e| e.to_string()).unwrap_or_default();
@@ -319,27 +314,26 @@ fn as_numbers(device: &Device, format: Format) -> Check {
 
 /// A plan with a resident matrix, run as it is recorded and as it is replayed.
 fn plan(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     // A vector goes through it again and again.
     let n = columns(format, 512);
     let host = weights(format, (n, n), 41);
-    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
     let start = vectors::<f32>(n, 1, 3).column(0).to_owned();
-    let bias = device.vector(&start).map_err(of)?;
-    let state = (device.vector(&start).map_err(of)?, device.zeros(n).map_err(of)?);
+    let bias = device.vector(&start).map_err(text)?;
+    let state = (device.vector(&start).map_err(text)?, device.zeros(n).map_err(text)?);
     let mut plan = device.plan(state, |(x, y)| {
         there.try_gpu_dot_into(&*x, &mut *y)?;
         device.product(&there, &*y).scaled(2.0, -1.0).bias(&bias).map(Function::Tanh).to(x)
     });
     let mut want = start.clone().insert_axis(Axis(1));
     for run in 0..4 {
-        plan.run().map_err(of)?;
+        plan.run().map_err(text)?;
         let y = expected((1.0, 0.0), a.view(), want.view(), want.view());
         let sums = expected((2.0, -1.0), a.view(), y.view(), want.view());
-        let mut x = device.vector(&sums.column(0)).map_err(of)?;
-        x.add(&bias).and_then(|()| x.map(Function::Tanh)).map_err(of)?;
-        want = x.download().map_err(of)?.insert_axis(Axis(1));
-        let got = plan.state().0.download().map_err(of)?.insert_axis(Axis(1));
+        let mut x = device.vector(&sums.column(0)).map_err(text)?;
+        x.add(&bias).and_then(|()| x.map(Function::Tanh)).map_err(text)?;
+        want = x.download().map_err(text)?.insert_axis(Axis(1));
+        let got = plan.state().0.download().map_err(text)?.insert_axis(Axis(1));
         same(&got, &want, &format!("run {run}"))?;
     }
     // The same as a job.
@@ -350,8 +344,8 @@ fn plan(device: &Device, format: Format) -> Check {
         let y = TensorMut::device(f32::DTYPE, y.window_mut().expect("not shared"));
         device.compute(Job { alpha, a, conj: false, x, beta, y })
     });
-    by_job.run().and_then(|()| by_job.run()).map_err(of)?;
-    let got = by_job.state().1.download().map_err(of)?.insert_axis(Axis(1));
+    by_job.run().and_then(|()| by_job.run()).map_err(text)?;
+    let got = by_job.state().1.download().map_err(text)?.insert_axis(Axis(1));
     same(&got, &expected((1.0, 0.0), a.view(), want.view(), want.view()), "as a job")?;
     // What is on the host cannot be recorded, on any device.
     let mut from_host =
@@ -364,15 +358,14 @@ fn plan(device: &Device, format: Format) -> Check {
 
 /// A stack has the products of each of its matrices.
 fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let (b, m, n, k) = (4, 13, columns(format, 544), 3);
     let all = weights(format, (b * m, n), 51);
-    let host = Packed::new(format, (b, m, n), all.bytes().to_vec()).map_err(of)?;
-    let a = host.dequantize().map_err(of)?;
+    let host = Packed::new(format, (b, m, n), all.bytes().to_vec()).map_err(text)?;
+    let a = host.dequantize().map_err(text)?;
     if (a.dim(), host.dim(), host.nrows(), host.ncols()) != ((b, m, n), (b, m, n), m, n) {
         return Err(format!("{:?} of {host:?}", a.dim()));
     }
-    let there = host.to_device(device).map_err(of)?;
+    let there = host.to_device(device).map_err(text)?;
     let x = Array3::from_shape_fn((b, n, k), |(b, j, c)| {
         vectors::<V>(1, 1, (b * 7 + j * 3 + c) as u64)[[0, 0]]
     });
@@ -392,14 +385,14 @@ fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
     let (one, first) =
         (x.index_axis(Axis(2), 1).to_owned(), plain.index_axis(Axis(2), 1).to_owned());
     let mut y = Array2::from_elem((b, m), V::default());
-    device.product(&there, &one).to(&mut y).map_err(of)?;
+    device.product(&there, &one).to(&mut y).map_err(text)?;
     same(&y, &first, "a vector each")?;
-    let mut y = device.array(&old).map_err(of)?;
-    device.product(&there, &x).scaled(0.5, -2.0).to(&mut y).map_err(of)?;
-    same3(&y.download().map_err(of)?, &want(0.5, -2.0), "several each")?;
+    let mut y = device.array(&old).map_err(text)?;
+    device.product(&there, &x).scaled(0.5, -2.0).to(&mut y).map_err(text)?;
+    same3(&y.download().map_err(text)?, &want(0.5, -2.0), "several each")?;
     // Of the host, to every second place of a larger array of the host.
     let mut large = Array3::from_elem((b, m, 2 * k), V::narrow(7.0));
-    device.product(&host, &x).to(large.slice_mut(s![.., .., ..;2])).map_err(of)?;
+    device.product(&host, &x).to(large.slice_mut(s![.., .., ..;2])).map_err(text)?;
     same3(&large.slice(s![.., .., ..;2]).to_owned(), &plain, "of the host")?;
     if large.slice(s![.., .., 1..;2]).iter().any(|v| v.widen() != 7.0) {
         return Err("other places were written".into());
@@ -408,9 +401,9 @@ fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
     let shared = x.index_axis(Axis(0), 2);
     let (shared, bias) = (shared.broadcast((b, n, k)).expect("a new axis"), vectors::<V>(b, m, 2));
     let bias = bias.insert_axis(Axis(2));
-    let mut y = device.zeros((b, m, k)).map_err(of)?;
-    device.product(&there, shared).bias(&bias).map(Function::Relu).to(&mut y).map_err(of)?;
-    let y = y.download().map_err(of)?;
+    let mut y = device.zeros((b, m, k)).map_err(text)?;
+    device.product(&there, shared).bias(&bias).map(Function::Relu).to(&mut y).map_err(text)?;
+    let y = y.download().map_err(text)?;
     for at in 0..b {
         let (a, x) = (a.index_axis(Axis(0), at), x.index_axis(Axis(0), 2));
         let sums = expected((1.0, 0.0), a, x, old.index_axis(Axis(0), at));
@@ -423,14 +416,14 @@ fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
     // One of them.
     let (one, x) = (there.index_axis(Axis(0), 2), x.index_axis(Axis(0), 2));
     let mut y = Array2::from_elem((m, k), V::default());
-    device.product(&one, x).to(&mut y).map_err(of)?;
+    device.product(&one, x).to(&mut y).map_err(text)?;
     same(&y, &plain.index_axis(Axis(0), 2).to_owned(), "one of them")?;
     // The same as a stack of one.
     let mut y = Array3::from_elem((1, m, k), V::default());
-    device.product(&one.insert_axis(Axis(0)), x.insert_axis(Axis(0))).to(&mut y).map_err(of)?;
+    device.product(&one.insert_axis(Axis(0)), x.insert_axis(Axis(0))).to(&mut y).map_err(text)?;
     let y = y.index_axis_move(Axis(0), 0);
     same(&y, &plain.index_axis(Axis(0), 2).to_owned(), "a stack of one")?;
-    let part = host.index_axis(Axis(0), 3).rows(2..5).dequantize().map_err(of)?;
+    let part = host.index_axis(Axis(0), 3).rows(2..5).dequantize().map_err(text)?;
     if part != a.slice(s![3, 2..5, ..]) {
         return Err("rows of one of them".into());
     }
@@ -439,29 +432,28 @@ fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
 
 /// `gpu_dot` of stacks, with everything that it is a method of.
 fn stack_by_gpu_dot(device: &Device) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let a = Array3::from_shape_fn((3, 5, 256), |(b, i, j)| ((b * 1280 + i * 256 + j) as f32).sin());
-    let host: Packed<Ix3> = Packed::quantize(Format::Q8_0, &a).map_err(of)?;
-    let there = host.to_device(device).map_err(of)?;
-    let a = host.dequantize().and_then(|a| device.array(&a)).map_err(of)?;
+    let host: Packed<Ix3> = Packed::quantize(Format::Q8_0, &a).map_err(text)?;
+    let there = host.to_device(device).map_err(text)?;
+    let a = host.dequantize().and_then(|a| device.array(&a)).map_err(text)?;
     let x = Array3::from_shape_fn((3, 256, 2), |(b, j, c)| ((b + 2 * j + 3 * c) as f32).cos());
     let one = x.index_axis(Axis(2), 0).to_owned();
-    let want = a.try_gpu_dot(&x).and_then(|y| y.download()).map_err(of)?;
-    let first = a.try_gpu_dot(&one).and_then(|y| y.download()).map_err(of)?;
-    let (rx, rone) = (device.array(&x).map_err(of)?, device.matrix(&one).map_err(of)?);
+    let want = a.try_gpu_dot(&x).and_then(|y| y.download()).map_err(text)?;
+    let first = a.try_gpu_dot(&one).and_then(|y| y.download()).map_err(text)?;
+    let (rx, rone) = (device.array(&x).map_err(text)?, device.matrix(&one).map_err(text)?);
     let down =
-        |y: gemv::Result<gemv::DeviceArray<f32, Ix3>>| y.and_then(|y| y.download()).map_err(of);
+        |y: gemv::Result<gemv::DeviceArray<f32, Ix3>>| y.and_then(|y| y.download()).map_err(text);
     let down2 =
-        |y: gemv::Result<gemv::DeviceArray<f32, Ix2>>| y.and_then(|y| y.download()).map_err(of);
+        |y: gemv::Result<gemv::DeviceArray<f32, Ix2>>| y.and_then(|y| y.download()).map_err(text);
     let all = [
         down(there.try_gpu_dot(&x))?,
         down(there.try_gpu_dot(&rx))?,
-        host.try_gpu_dot(&rx).map_err(of)?,
+        host.try_gpu_dot(&rx).map_err(text)?,
     ];
     let ones = [
         down2(there.try_gpu_dot(&one))?,
         down2(there.try_gpu_dot(&rone))?,
-        host.try_gpu_dot(&rone).map_err(of)?,
+        host.try_gpu_dot(&rone).map_err(text)?,
     ];
     if all.iter().any(|y| y != want) || ones.iter().any(|y| y != first) {
         return Err("other numbers than of the stack of f32".into());
@@ -470,7 +462,7 @@ fn stack_by_gpu_dot(device: &Device) -> Check {
     there
         .try_gemv(2.0, &x, 1.0, &mut y)
         .and_then(|()| a.try_gemv(2.0, &x, 1.0, &mut z))
-        .map_err(of)?;
+        .map_err(text)?;
     if y != z {
         return Err("other numbers with factors".into());
     }
@@ -512,7 +504,7 @@ fn without_kernels() -> Check {
             }
         }
         // Where nothing is read, no kernel is needed.
-        device.product(&a, &x).scaled(0.0, 2.0).to(&mut y).map_err(|e| e.to_string())?;
+        device.product(&a, &x).scaled(0.0, 2.0).to(&mut y).map_err(text)?;
         if y != Array1::from_elem(m, 14.0) {
             return Err(format!("alpha = 0: {y}"));
         }
@@ -547,19 +539,18 @@ fn late_failure() -> Check {
 
 /// What GPUs run, also where the device is a CPU: with all segments of a row in a block, and with the sums of a second launch.
 fn text_for_gpus(device: &Device, format: Format) -> Check {
-    let of = |e: gemv::Error| e.to_string();
     let (m, n, k) = (19, columns(format, 544), 2);
     let host = weights(format, (m, n), 41);
-    let (a, there) = (host.dequantize().map_err(of)?, host.to_device(device).map_err(of)?);
+    let (a, there) = (host.dequantize().map_err(text)?, host.to_device(device).map_err(text)?);
     let x = vectors::<f32>(n, k, 12);
     let old = Array2::from_elem((m, k), 3.0f32);
     let want = expected((1.0, -2.0), a.view(), x.view(), old.view());
     for block in ["threads=96 single=1", "threads=64"] {
-        let text = format!("packed-row format={} tile_rhs=2 rows=8 {block}", format.number());
-        let params: Params = text.parse()?;
-        let mut y = device.matrix(&old).map_err(of)?;
-        device.product(&there, &x).scaled(1.0, -2.0).with(&params).to(&mut y).map_err(of)?;
-        same(&y.download().map_err(of)?, &want, &params.to_string())?;
+        let params = format!("packed-row format={} tile_rhs=2 rows=8 {block}", format.number());
+        let params: Params = params.parse()?;
+        let mut y = device.matrix(&old).map_err(text)?;
+        device.product(&there, &x).scaled(1.0, -2.0).with(&params).to(&mut y).map_err(text)?;
+        same(&y.download().map_err(text)?, &want, &params.to_string())?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 #[macro_use]
 mod common;
 
-use common::{Check, Size, acc, random, same, trial};
+use common::{Check, Size, acc, bits, equal, random, same, text, trial};
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array, Array1, Array2, ArrayView1, Axis, Dimension, ShapeBuilder, array, s};
 use gemv::num_complex::Complex;
@@ -16,23 +16,9 @@ use gemv::{
 };
 use libtest_mimic::Trial;
 
-fn text(e: Error) -> String {
-    e.to_string()
-}
-
 /// All entries, row by row.
 fn entries<T: Element, D: Dimension + Copy>(array: &DeviceArray<T, D>) -> Result<Vec<T>, String> {
     Ok(array.download().map_err(text)?.iter().copied().collect())
-}
-
-/// Compares a resident array with an array of the host.
-fn equal<T: Element, D: Dimension + Copy>(
-    what: &str,
-    got: &DeviceArray<T, D>,
-    want: &Array<T, D>,
-) -> Check {
-    let want: Vec<T> = want.iter().copied().collect();
-    same(&entries(got)?, &want).map_err(|e| format!("{what}: {e}"))
 }
 
 /// Quotients and roots, by the formulas of the order.
@@ -492,26 +478,15 @@ fn roundings<T: Rounded>(device: &Device, elements: &[T]) -> Check {
     same(&entries(&y)?, &want).map_err(|e| format!("roots: {e}"))
 }
 
-/// A repeatable stream of bits (splitmix64).
-fn bits() -> impl Iterator<Item = u64> {
-    let mut state = 0u64;
-    std::iter::repeat_with(move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    })
-}
-
 /// Interesting values of f32, all against all, then random bits.
 fn singles(count: usize) -> Vec<f32> {
     let mut edges: Vec<u32> = vec![0, 1, 2, 3, 0x7f_ffff, 0x80_0000, 0x80_0001, 0x7f80_0000];
     edges.extend([0x7fc0_0000, 0x7f7f_ffff, 0x7f7f_fffe, 0x3f80_0000, 0x3f80_0001, 0x3f7f_ffff]);
     edges.extend((1..254).step_by(23).map(|e| e << 23));
     edges.extend(edges.clone().iter().map(|bits| bits | 1 << 31));
-    let random = bits().take(count).map(|bits| bits as u32);
+    let random = bits(0).take(count).map(|bits| bits as u32);
     // Mantissas of few bits are those whose quotients are halfway.
-    let short = bits().skip(count).take(count / 4).map(|bits| bits as u32 & 0xffff_f000);
+    let short = bits(0).skip(count).take(count / 4).map(|bits| bits as u32 & 0xffff_f000);
     edges.iter().copied().chain(random).chain(short).map(f32::from_bits).collect()
 }
 
@@ -706,58 +681,49 @@ fn main() {
     let mut trials: Vec<Trial> = common::absences(&targets);
     for target in &targets {
         let Ok(device) = &target.device else { continue };
-        let mut add = |name: String, body: Box<dyn FnOnce(&Device) -> Check + Send>| {
-            let device = device.clone();
-            trials.push(trial(format!("{}/{name}", target.id), move || body(&device)));
-        };
-        add("refusals".into(), Box::new(refusals));
-        add("f32/other shapes".into(), Box::new(other_shapes));
-        add("what cannot be recorded".into(), Box::new(unplannable));
+        macro_rules! add {
+            ($body:expr, $($name:tt)*) => {{
+                let (device, body) = (device.clone(), $body);
+                let name = format!("{}/{}", target.id, format_args!($($name)*));
+                trials.push(trial(name, move || body(&device)));
+            }};
+        }
+        add!(refusals, "refusals");
+        add!(other_shapes, "f32/other shapes");
+        add!(unplannable, "what cannot be recorded");
         let count = if common::size() == Size::Tiny { 100 } else { 60_000 };
-        let narrow = move || bits().take(count).map(|bits| bits as u16);
-        add("roundings/f32".into(), Box::new(move |d| roundings(d, &singles(count))));
-        let halves =
-            move |d: &Device| roundings(d, &narrow().map(f16::from_bits).collect::<Vec<_>>());
-        add("roundings/f16".into(), Box::new(halves));
-        let halves =
-            move |d: &Device| roundings(d, &narrow().map(bf16::from_bits).collect::<Vec<_>>());
-        add("roundings/bf16".into(), Box::new(halves));
+        macro_rules! roundings {
+            ($numbers:expr, $name:literal) => {
+                add!(move |d: &Device| roundings(d, &$numbers.collect::<Vec<_>>()), $name)
+            };
+        }
+        let narrow = move || bits(0).take(count).map(|bits| bits as u16);
+        roundings!(singles(count).into_iter(), "roundings/f32");
+        roundings!(narrow().map(f16::from_bits), "roundings/f16");
+        roundings!(narrow().map(bf16::from_bits), "roundings/bf16");
         let has = |dtype| common::supported(device, dtype).is_ok();
         if has(Dtype::F64) {
-            let doubles = move || bits().take(count).map(f64::from_bits).collect::<Vec<_>>();
-            add("roundings/f64".into(), Box::new(move |d| roundings(d, &doubles())));
+            roundings!(bits(0).take(count).map(f64::from_bits), "roundings/f64");
         }
+        let tiny = common::size() == Size::Tiny;
+        let lens = |all: &'static [usize]| if tiny { &[1, 70] } else { all };
         for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
-            add(format!("{dtype}/plans"), Box::new(move |d| with_type!(dtype, T => plans::<T>(d))));
-            add(format!("{dtype}/axes"), Box::new(move |d| with_type!(dtype, T => axes::<T>(d))));
-            add(
-                format!("{dtype}/places"),
-                Box::new(move |d| with_type!(dtype, T => places::<T>(d))),
-            );
-            let lens: &[usize] = match common::size() {
-                Size::Tiny => &[1, 70],
-                _ => &[1, 300, 2_000, 4_096, 9_000],
-            };
-            for &n in lens {
-                add(
-                    format!("{dtype}/sequences of {n}"),
-                    Box::new(move |d| with_type!(dtype, T => sequences::<T>(d, n))),
-                );
+            macro_rules! of_type {
+                (|$d:ident, $T:ident| $body:expr, $($name:tt)*) => {
+                    add!(move |$d: &Device| with_type!(dtype, $T => $body), $($name)*)
+                };
             }
-            let lens: &[usize] = match common::size() {
-                Size::Tiny => &[1, 70],
-                _ => &[0, 1, 63, 257, 5_000, 70_001],
-            };
-            for &n in lens {
-                add(
-                    format!("{dtype}/sums of {n}"),
-                    Box::new(move |d| with_type!(dtype, T => sums::<T>(d, n))),
-                );
+            of_type!(|d, T| plans::<T>(d), "{dtype}/plans");
+            of_type!(|d, T| axes::<T>(d), "{dtype}/axes");
+            of_type!(|d, T| places::<T>(d), "{dtype}/places");
+            for &n in lens(&[1, 300, 2_000, 4_096, 9_000]) {
+                of_type!(|d, T| sequences::<T>(d, n), "{dtype}/sequences of {n}");
+            }
+            for &n in lens(&[0, 1, 63, 257, 5_000, 70_001]) {
+                of_type!(|d, T| sums::<T>(d, n), "{dtype}/sums of {n}");
                 for (y, x) in [(1, 1), (1, -2), (-1, 1), (3, 2)] {
-                    add(
-                        format!("{dtype}/steps of {n}, strides {y} and {x}"),
-                        Box::new(move |d| with_type!(dtype, T => steps::<T>(d, n, y, x))),
-                    );
+                    let name = format!("{dtype}/steps of {n}, strides {y} and {x}");
+                    of_type!(|d, T| steps::<T>(d, n, y, x), "{name}");
                 }
             }
         }

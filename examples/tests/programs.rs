@@ -74,13 +74,24 @@ fn named<'a>(lines: &'a [String], names: &[&str]) -> Result<Vec<&'a str>, String
     names.iter().map(of).collect()
 }
 
-fn solves_as_the_reference(device: &str, dtype: &str) -> Check {
-    let (here, there) = (solved(device, dtype)?, solved("reference", dtype)?);
-    let names = ["iterations", "residual", "hash of the bits"];
-    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
+/// What a program prints on a device, where the lines of these names are the same on the reference; and those lines.
+fn as_the_reference(
+    device: &str,
+    names: &[&str],
+    prints: impl Fn(&str) -> Result<Vec<String>, String>,
+) -> Result<(Vec<String>, Vec<String>), String> {
+    let (all, there) = (prints(device)?, prints("reference")?);
+    let (here, there) = (named(&all, names)?, named(&there, names)?);
     if here != there {
         return Err(format!("{here:?}, but on the reference {there:?}"));
     }
+    let here = here.into_iter().map(str::to_owned).collect();
+    Ok((all, here))
+}
+
+fn solves_as_the_reference(device: &str, dtype: &str) -> Check {
+    let names = ["iterations", "residual", "hash of the bits"];
+    let (_, here) = as_the_reference(device, &names, |device| solved(device, dtype))?;
     // The residual is the last one that the recurrence had, and the computed one near it.
     let numbers: Vec<f64> =
         here[1].split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -98,29 +109,23 @@ fn solves_blocks_as_the_reference(device: &str) -> Check {
         printed(env!("CARGO_BIN_EXE_block_conjugate_gradient"), &options)
     };
     let names = ["iterations", "hash of the bits"];
-    let there = solved("reference", "rows")?;
     for layout in ["columns", "rows"] {
-        let here = solved(device, layout)?;
-        let (here, there) = (named(&here, &names)?, named(&there, &names)?);
-        if here != there {
-            return Err(format!("{layout}: {here:?}, but on the reference {there:?}"));
-        }
+        let solved = |on: &str| solved(on, if on == device { layout } else { "rows" });
+        as_the_reference(device, &names, solved).map_err(|e| format!("{layout}: {e}"))?;
     }
     Ok(())
 }
 
-fn decodes_as_the_reference(device: &str, more: &[&str]) -> Check {
-    let (here, there) = (decoded(device, more)?, decoded("reference", more)?);
-    let names = ["hash of the bits"];
-    let (hash, want) = (named(&here, &names)?, named(&there, &names)?);
+fn decodes(device: &str, more: &[&str]) -> Check {
+    let (here, _) = as_the_reference(device, &["hash of the bits"], |on| decoded(on, more))?;
     if more.contains(&"--columns") {
         named(&here, &["3 tokens at once"])?;
     }
-    if hash == want { Ok(()) } else { Err(format!("{hash:?}, but on the reference {want:?}")) }
+    Ok(())
 }
 
 fn finds_components_as_the_reference(device: &str) -> Check {
-    let found = |device| {
+    let found = |device: &str| {
         let png = picture(device, "quickstart.png")?;
         let place = png.to_string_lossy();
         let lines =
@@ -131,14 +136,11 @@ fn finds_components_as_the_reference(device: &str) -> Check {
         }
         Ok(lines)
     };
-    let (here, there) = (found(device)?, found("reference")?);
-    let names = ["        1", "        8", "hash of the bits"];
-    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
-    if here == there { Ok(()) } else { Err(format!("{here:?}, but on the reference {there:?}")) }
+    as_the_reference(device, &["        1", "        8", "hash of the bits"], found).map(drop)
 }
 
 fn learns_as_the_reference(device: &str) -> Check {
-    let learnt = |device| {
+    let learnt = |device: &str| {
         let svg = picture(device, "ridge.svg")?;
         let place = svg.to_string_lossy();
         let options = ["--device", device, "--plot", &*place];
@@ -146,12 +148,7 @@ fn learns_as_the_reference(device: &str) -> Check {
         has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "<polyline")?;
         Ok::<_, String>(lines)
     };
-    let (here, there) = (learnt(device)?, learnt("reference")?);
-    let names = ["read", "hash of the bits"];
-    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
-    if here != there {
-        return Err(format!("{here:?}, but on the reference {there:?}"));
-    }
+    let (_, here) = as_the_reference(device, &["read", "hash of the bits"], learnt)?;
     // Nine in ten are read by a linear function.
     let percent =
         here[0].split(", ").last().and_then(|part| part.trim_end_matches(" %").parse().ok());
@@ -189,11 +186,8 @@ fn ranks_as_the_reference(device: &str) -> Check {
             has(&std::fs::read_to_string(&svg).map_err(|e| e.to_string())?, "<polyline")?;
             Ok::<_, String>(lines)
         };
-        let (here, there) = (ranked(device)?, ranked("reference")?);
         let names = ["links", "iterations", "change", "sum of the ranks", "hash of the bits"];
-        if named(&here, &names)? != named(&there, &names)? || ranks(&here) != ranks(&there) {
-            return Err(format!("{here:?}, but on the reference {there:?}"));
-        }
+        let (here, _) = as_the_reference(device, &names, ranked)?;
         has(named(&here, &["sum of the ranks"])?[0], "1.00000000000")?;
         if graph.is_empty() {
             let all = ranks(&here);
@@ -232,15 +226,11 @@ fn finds_eigenpairs_as_the_reference(device: &str, dtype: &str) -> Check {
             count => Err(format!("{count} curves were drawn")),
         }
     };
-    let (here, there) = (found(device)?, found("reference")?);
     let names = ["iterations", "orthonormal to", "eigenvalues", "hash of the bits"];
-    let (here, there) = (named(&here, &names)?, named(&there, &names)?);
-    if here != there {
-        return Err(format!("{here:?}, but on the reference {there:?}"));
-    }
+    let (_, here) = as_the_reference(device, &names, found)?;
     let most = if dtype == "f64" { 1e-13 } else { 1e-5 };
-    let first = |line: &str| line.split_whitespace().next()?.parse::<f64>().ok();
-    match (first(here[1]), first(here[2])) {
+    let first = |line: &String| line.split_whitespace().next()?.parse::<f64>().ok();
+    match (first(&here[1]), first(&here[2])) {
         (Some(orthonormal), Some(difference)) if orthonormal < most && difference < most => Ok(()),
         _ => Err(format!("the eigenpairs are wrong: {here:?}")),
     }
@@ -417,56 +407,37 @@ fn main() {
     let targets = common::targets();
     let mut trials: Vec<Trial> = common::absences(&targets);
     for target in targets.iter().filter(|target| target.device.is_ok()) {
-        for dtype in ["f64", "f32"] {
+        let mut on = |what: &str, check: fn(&str) -> Check| {
             let id = target.id.clone();
-            let name = format!("{id}/conjugate gradients in {dtype}");
-            trials.push(trial(name, move || solves_as_the_reference(&id, dtype)));
-        }
+            trials.push(trial(format!("{id}/{what}"), move || check(&id)));
+        };
+        on("conjugate gradients in f64", |id| solves_as_the_reference(id, "f64"));
+        on("conjugate gradients in f32", |id| solves_as_the_reference(id, "f32"));
         #[cfg(feature = "solvers")]
         {
-            for dtype in ["f64", "f32"] {
-                let id = target.id.clone();
-                let name = format!("{id}/eigenpairs in {dtype}");
-                trials.push(trial(name, move || finds_eigenpairs_as_the_reference(&id, dtype)));
-            }
-            let id = target.id.clone();
-            trials.push(trial(format!("{id}/ranks"), move || ranks_as_the_reference(&id)));
+            on("eigenpairs in f64", |id| finds_eigenpairs_as_the_reference(id, "f64"));
+            on("eigenpairs in f32", |id| finds_eigenpairs_as_the_reference(id, "f32"));
+            on("ranks", ranks_as_the_reference);
         }
-        let id = target.id.clone();
-        let name = format!("{id}/principal components");
-        trials.push(trial(name, move || finds_components_as_the_reference(&id)));
-        let id = target.id.clone();
-        let name = format!("{id}/conjugate gradients of a block");
-        trials.push(trial(name, move || solves_blocks_as_the_reference(&id)));
-        let id = target.id.clone();
-        let name = format!("{id}/ridge regression");
-        trials.push(trial(name, move || learns_as_the_reference(&id)));
+        on("principal components", finds_components_as_the_reference);
+        on("conjugate gradients of a block", solves_blocks_as_the_reference);
+        on("ridge regression", learns_as_the_reference);
         if target.id != "reference" {
-            let id = target.id.clone();
-            let name = format!("{id}/a large number by one digit");
-            trials.push(trial(name, move || multiplies(&id)));
-            let id = target.id.clone();
-            trials.push(trial(format!("{id}/a cloud of points"), move || rotates(&id)));
+            on("a large number by one digit", multiplies);
+            on("a cloud of points", rotates);
         }
         #[cfg(target_os = "linux")]
         if target.id == "cpu" {
-            trials.push(trial("cpu/a full disk".to_owned(), || tells_a_full_disk("cpu")));
+            on("a full disk", tells_a_full_disk);
         }
-        let id = target.id.clone();
-        let plain = ["--shrink", "32"];
-        trials.push(trial(format!("{id}/a layer"), move || decodes_as_the_reference(&id, &plain)));
+        on("a layer", |id| decodes(id, &["--shrink", "32"]));
         #[cfg(feature = "packed")]
-        for (name, options) in [
-            ("q8_0", ["--format", "q8_0", "--shrink", "32"]),
-            ("q4_k", ["--format", "q4_k", "--shrink", "8"]),
-            ("a file", ["--weights", LAYER, "--columns", "3"]),
-        ] {
-            let (id, name) = (target.id.clone(), format!("{}/a layer of {name}", target.id));
-            trials.push(trial(name, move || decodes_as_the_reference(&id, &options)));
+        {
+            on("a layer of q8_0", |id| decodes(id, &["--format", "q8_0", "--shrink", "32"]));
+            on("a layer of q4_k", |id| decodes(id, &["--format", "q4_k", "--shrink", "8"]));
+            on("a layer of a file", |id| decodes(id, &["--weights", LAYER, "--columns", "3"]));
         }
-        let id = target.id.clone();
-        trials
-            .push(trial(format!("{id}/a matrix in parts"), move || streams_as_the_reference(&id)));
+        on("a matrix in parts", streams_as_the_reference);
     }
     #[cfg(feature = "solvers")]
     {

@@ -16,7 +16,7 @@ fn gemv(dir: &Path, args: &[&str]) -> Output {
 
 fn share(device: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["share", "--device", device, "--minutes", "0.12", "--max-bytes", "64k"];
+    let args = ["share", "--device", device, "--minutes", "0.06", "--max-bytes", "64k"];
     let name = "of-a-person/results";
     let results = dir.path().join(name).display().to_string();
     let args = [&args[..], &["--cold-bytes", "1M", "--out", &results]].concat();

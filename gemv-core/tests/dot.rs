@@ -195,6 +195,9 @@ fn shapes_are_named_as_the_caller_wrote_them() {
     let ax = format!("{start}x must have 3 entries, but it has 2");
     assert_eq!(text(a.try_gpu_dot(&short).unwrap_err()), ax);
     assert_eq!(text(resident.try_gpu_dot(&short).unwrap_err()), ax);
+    // Also where there is nothing to compute.
+    assert!(Array2::<f64>::zeros((0, 3)).try_gpu_dot(&short).is_err());
+    assert!(a.try_gemv(0.0, &short, 1.0, &mut array![7.0, 7.0]).is_err());
     let xa = format!("{start}x must have 2 entries, but it has 3");
     assert_eq!(text(x().try_gpu_dot(&a).unwrap_err()), xa);
     assert_eq!(text(x().try_gpu_dot(&resident).unwrap_err()), xa);

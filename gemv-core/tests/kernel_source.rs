@@ -6,12 +6,11 @@ use gemv_core::half::f16;
 use gemv_core::num_complex::Complex;
 use gemv_core::reference::Reference;
 use gemv_core::{
-    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, CompiledKernel, Desc,
-    Device, DeviceInfo, DeviceIntegers, Dtype, Error, Job, Kernel, KernelArgument, KernelCall,
-    KernelLaunch, KernelLimits, KernelScalar, KernelType, LaunchShape, Memory, Parameter, Params,
-    Prepared, Result,
+    AnySliceMut, Backend, Checked, CompiledKernel, Desc, Device, DeviceInfo, DeviceIntegers, Error,
+    Job, Kernel, KernelArgument, KernelCall, KernelLaunch, KernelLimits, KernelScalar, KernelType,
+    LaunchShape, Memory, Parameter, Params, Prepared, Result,
 };
-use ndarray::{Array1, Array2, array};
+use ndarray::{Array1, Array2, Axis, array};
 
 /// The reference, with a compiler that takes every text for the same kernel, and writes down what
 /// is launched.
@@ -26,26 +25,13 @@ struct Scribe {
 struct Parsed;
 
 impl Backend for Scribe {
+    gemv_testkit::leave_to!(|self| self.reference);
+
     fn device(&self) -> &DeviceInfo {
         self.reference.device()
     }
     fn accepts(&self, desc: &Desc) -> Result<()> {
         self.reference.accepts(desc)
-    }
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.reference.candidates(desc)
-    }
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.reference.fits(desc, params)
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.reference.tables()
-    }
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.reference.upload(data)
-    }
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.reference.alloc(dtype, len)
     }
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         self.reference.download(from, first, to)
@@ -56,9 +42,6 @@ impl Backend for Scribe {
     fn product(&self, job: &mut Checked<Job<'_>>, prepared: &Prepared) -> Result<()> {
         prepared.state::<Parsed>().expect("what this backend has prepared");
         self.reference.product(job, prepared)
-    }
-    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        self.reference.vector(job)
     }
     fn compile(&self, text: &str, _: &str) -> Result<CompiledKernel> {
         let limits = KernelLimits {
@@ -227,30 +210,50 @@ fn the_first_wrong_argument_is_the_error() {
     let kernel = Kernel::from_source(&device, "", "f").unwrap();
     let (x, mut y) = (device.zeros::<f32, _>(4).unwrap(), device.zeros::<f32, _>(4).unwrap());
     let wide = device.zeros::<f64, _>(4).unwrap();
+    let halves = device.zeros::<f16, _>(4).unwrap();
+    let digits = DeviceIntegers::<i32>::zeros(&device, 4).unwrap();
+    let there = Device::new(Reference::open()).zeros::<f32, _>(4).unwrap();
+    let (apart, back) = (x.step(.., 2), device.zeros::<f32, _>((2, 3)).unwrap().t());
     let call = kernel.arguments().read(&wide).of_len(9).scalar(1i32);
+    let reads = "but it takes an array of f32 that it reads";
     refused(
         launch(call, LaunchShape::new(1, 1000)),
-        "argument 1 is an array of f64 that it reads, but it takes an array of f32 that it reads",
+        &format!("argument 1 is an array of f64 that it reads, {reads}"),
     );
-    let call = kernel.arguments().read(&x).of_len(5).write(&mut y).scalar(1u64);
-    refused(launch(call, ONE), "argument 1 must have 5 entries, but it has 4");
-    let call = kernel.arguments().read(&x).write(&mut y).scalar(1u64).of_len(4);
-    refused(launch(call, ONE), "a length is required of argument 3, which is no array");
-    refused(
-        launch(kernel.arguments().of_len(4), ONE),
-        "a length is required before any argument is given",
-    );
-    let call = kernel.arguments().read(&x).write(&mut y);
-    refused(launch(call, ONE), "it takes 3 arguments, and was given 2");
-    let apart = x.step(.., 2);
-    let call = kernel.arguments().read(&apart).write(&mut y).scalar(1u64);
-    refused(launch(call, ONE), "argument 1 has gaps or another order than row by row");
-    let there = Device::new(Reference::open()).zeros::<f32, _>(4).unwrap();
-    let call = kernel.arguments().read(&there);
-    refused(
-        launch(call, ONE),
+    let wrong = |call: KernelCall<'_>, want: &str| refused(launch(call, ONE), want);
+    let given = || kernel.arguments();
+    wrong(given().of_len(4), "a length is required before any argument is given");
+    wrong(given(), "it takes 3 arguments, and was given 0");
+    for (call, is) in [
+        (given().scalar(1u64), "a scalar of u64"),
+        (given().read(&halves), "an array of f16 or bf16 that it reads"),
+        (given().read(&digits), "an array of i32 that it reads"),
+        (given().write(&mut y), "an array of f32 that it may write"),
+    ] {
+        wrong(call, &format!("argument 1 is {is}, {reads}"));
+    }
+    for apart in [&apart.insert_axis(Axis(0)), &back] {
+        wrong(given().read(apart), "argument 1 has gaps or another order than row by row");
+    }
+    wrong(
+        given().read(&there),
         "argument 1 lives on reference, opened apart from the kernel's device",
     );
+    let call = given().read(&x).of_len(5).write(&mut y).scalar(1u64);
+    wrong(call, "argument 1 must have 5 entries, but it has 4");
+    let read = "argument 2 is an array of f32 that it reads, but it takes an array of f32 that it may write";
+    wrong(given().read(&x).read(&x), read);
+    macro_rules! two {
+        ($length:literal) => {
+            given().read(&x).write(&mut y).of_len($length)
+        };
+    }
+    wrong(two!(4), "it takes 3 arguments, and was given 2");
+    wrong(two!(3).scalar(1u64), "argument 2 must have 3 entries, but it has 4");
+    wrong(two!(4).scalar(1u32), "argument 3 is a scalar of u32, but it takes a scalar of u64");
+    wrong(two!(4).scalar(1u64).scalar(1u64), "it takes 3 arguments, and was given more");
+    let call = two!(4).scalar(1u64).of_len(4);
+    wrong(call, "a length is required of argument 3, which is no array");
     assert!(launched.lock().unwrap().is_empty());
 }
 

@@ -2,7 +2,8 @@
 #![deny(unsafe_code)]
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, Element, Engine, Error, GpuDot, ToDevice};
+use gemv_core::{Device, Element, Engine, Error, GpuDot, Params, ToDevice};
+use gemv_testkit::Host;
 use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Ix3, array, s};
 
 fn device() -> Device {
@@ -198,50 +199,6 @@ fn axes_known_at_run_time_and_resident_or_slice() {
 }
 
 #[test]
-fn parts_of_resident_arrays() {
-    let device = device();
-    let (a, batch) = (wave((5, 4), 0.1), wave((3, 5, 4), 0.2));
-    let (there, stack) = (a.to_device(&device).unwrap(), batch.to_device(&device).unwrap());
-    assert_eq!(there.columns(1..3).download().unwrap(), a.slice(s![.., 1..3]));
-    assert_eq!(there.t().row(2).download().unwrap(), a.column(2));
-    assert_eq!(there.step_rows(.., -2).row(1).download().unwrap(), a.row(2));
-    for axis in [Axis(0), Axis(1), Axis(2)] {
-        let part = stack.index_axis(axis, 2);
-        assert_eq!(part.download().unwrap(), batch.index_axis(axis, 2));
-        assert_eq!(
-            part.index_axis(Axis(1), 0).download().unwrap(),
-            part.column(0).download().unwrap()
-        );
-    }
-    // A part that is written to goes to memory of its own first.
-    let mut row = there.row(0);
-    there.gpu_dot_into(&[1.0, 0.0, 0.0, 0.0], &mut there.column(0));
-    a.t().gpu_dot_into(&[0.0, 1.0, 0.0, 0.0, 0.0], &mut row);
-    assert_eq!(row.download().unwrap(), a.row(1));
-    assert_eq!(there.download().unwrap(), a);
-
-    let zeros = device.zeros::<f32, _>((2, 3, 4)).unwrap();
-    assert_eq!(zeros.download().unwrap(), Array3::<f32>::zeros((2, 3, 4)));
-    let v = wave(6, 0.3).to_vec();
-    let vector = v.to_device(&device).unwrap();
-    use ndarray::ShapeBuilder;
-    for (shape, want) in [
-        ((2, 3).into_shape_with_order(), Array2::from_shape_vec((2, 3), v.clone()).unwrap()),
-        ((2, 3).f(), Array2::from_shape_vec((2, 3).f(), v.clone()).unwrap()),
-        ((6, 1).f(), Array2::from_shape_vec((6, 1), v.clone()).unwrap()),
-        ((1, 6).f(), Array2::from_shape_vec((1, 6), v.clone()).unwrap()),
-        ((0, 9).f(), Array2::zeros((0, 9))),
-    ] {
-        assert_eq!(vector.as_matrix(shape).download().unwrap(), want);
-    }
-    let panics = |f: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_err();
-    assert!(panics(&|| drop(there.row(5))) && panics(&|| drop(there.columns(2..5))));
-    assert!(panics(&|| drop(stack.index_axis(Axis(3), 0))));
-    assert!(panics(&|| drop(stack.index_axis(Axis(1), 5))));
-    assert!(panics(&|| drop(vector.as_matrix((2, 4)))));
-}
-
-#[test]
 fn slices_and_vecs_are_vectors() {
     let device = device();
     let (a, x) = (wave((3, 4), 0.1), wave(4, 0.2));
@@ -301,6 +258,64 @@ fn shapes_are_named() {
     let other = Device::new(Reference::open());
     let (a, x) = (a.to_device(&device).unwrap(), x.t().to_device(&other).unwrap());
     assert!(matches!(a.try_gpu_dot(&x), Err(Error::WrongDevice { .. })));
+}
+
+/// Operands of another device are refused, and Y is as it was, wherever it lives.
+#[test]
+fn operands_of_another_device_are_refused() {
+    let (device, elsewhere) = (device(), Host::new("elsewhere").device());
+    let (a, x, y) = (wave((4, 6), 0.1), wave((6, 3), 0.2), Array2::from_elem((4, 3), 7.0f32));
+    let stack = a.broadcast((2, 4, 6)).unwrap();
+    let (sides, results) = (x.broadcast((2, 6, 3)).unwrap(), y.broadcast((2, 4, 3)).unwrap());
+    let (vectors, single) = (sides.index_axis(Axis(2), 0), results.index_axis(Axis(2), 0));
+    let params = Params::new("no-such-kernel");
+    let refused = |done: gemv_core::Result<()>| match done {
+        Err(Error::WrongDevice { operand, .. }) => assert_eq!(operand, "elsewhere"),
+        other => panic!("{other:?}"),
+    };
+    macro_rules! y_elsewhere {
+        ($($y:expr, $product:expr;)*) => { $({
+            let mut there = elsewhere.array(&$y).unwrap();
+            refused($product.to(&mut there));
+            let shared = there.clone();
+            refused($product.to(&mut there));
+            drop(shared);
+            refused($product.to(there.view_mut().unwrap()));
+            assert_eq!(there.download().unwrap(), $y, "{}", stringify!($product));
+        })* };
+    }
+    y_elsewhere! {
+        y.column(0), device.product(&a, x.column(0));
+        y, device.product(&a, &x);
+        y, device.product(&a, &x).scaled(0.0, 1.0);
+        y, device.product(&a, &x).conj().scaled(1.0, 1.0);
+        results, device.product(stack, sides);
+        single, device.product(stack, vectors);
+        results, device.product(stack, sides).with(&params);
+        results, device.product(stack, sides).conj().with(&params);
+    }
+    // A or X there, and Y here or of the host.
+    macro_rules! others_elsewhere {
+        ($($y:expr, $a:expr, $x:expr;)*) => { $({
+            let (a, x) = (elsewhere.array(&$a).unwrap(), elsewhere.array(&$x).unwrap());
+            let (mut host, mut here) = ($y.to_owned(), device.array(&$y).unwrap());
+            refused(device.product(&a, $x).to(&mut host));
+            refused(device.product(&a, $x).to(&mut here));
+            refused(device.product($a, &x).to(&mut host));
+            refused(device.product($a, &x).to(&mut here));
+            assert_eq!((host.view(), here.download().unwrap().view()), ($y.view(), $y.view()));
+        })* };
+    }
+    others_elsewhere! {
+        y.column(0), a.view(), x.column(0);
+        y, a.view(), x.view();
+        results, stack, sides;
+        single, stack, vectors;
+    }
+    // By the method the device is A's.
+    let mut there = elsewhere.array(&y).unwrap();
+    refused(device.array(&a).unwrap().try_gpu_dot_into(&x, &mut there));
+    assert_eq!(there.download().unwrap(), y);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::Once;
 
 use gemv_core::reference::Reference;
-use gemv_core::{Device, DeviceArray, Error, GpuDot, ToDevice};
+use gemv_core::{Device, DeviceArray, Engine, Error, GpuDot, ToDevice};
 use ndarray::{Array1, Array2, Array3, Array4, Axis, NewAxis, ShapeBuilder, array, s};
 
 fn device() -> Device {
@@ -256,8 +256,11 @@ fn panics(call: impl FnOnce()) -> (String, String) {
 
 /// Each says what lies along the axis, or which axis, and has the line of the caller.
 #[test]
+#[allow(clippy::reversed_empty_ranges)] // refused
 fn panics_have_the_callers_line_and_say_what_is_wrong() {
     let device = device();
+    Engine::global().set_default("reference").unwrap();
+    let (h, short) = (Array2::<f64>::zeros((2, 3)), array![1.0, 2.0]);
     let (a, x) = (device.zeros::<f64, _>((2, 3)).unwrap(), device.zeros::<f64, _>(3).unwrap());
     let batch = device.zeros::<f64, _>((2, 3, 4)).unwrap();
     let (mut y, mut z) = (a.clone(), x.clone());
@@ -301,9 +304,17 @@ fn panics_have_the_callers_line_and_say_what_is_wrong() {
         "of the columns": y.view_mut().unwrap().slice_move(s![.., 3]);
         "y has 3 entries and an operand 2": z += &a.column(0);
         "y has 3 entries and an operand 2": z -= &array![1.0, 2.0];
+        "range 2..18446744073709551615 of the rows": a.rows(2..=usize::MAX);
+        "range 2..1 of the rows is out of bounds": a.rows(2..1);
         "must have 3 entries": a.gpu_dot(&[1.0, 2.0]);
         "must have 2 entries": a.gpu_dot_into(&x, &mut z);
         "must have 3 entries": a.gemv(1.0, &[1.0], 0.0, &mut [0.0; 2]);
+        "gpu_dot: shapes do not fit: the matrix is 2 × 3, so x must have 3": h.gpu_dot(&short);
+        "must have 3 entries": h.view().gpu_dot(&short);
+        // As the caller wrote it, not its transpose.
+        "the matrix is 3 × 2, so x must have 3 entries, but it has 2": short.gpu_dot(&h.t());
+        "y must have 2 entries, but it has 3": h.gpu_dot_into(&[1.0; 3], &mut [0.0; 3]);
+        "must have 3 entries": h.gemv(1.0, &short, 0.0, &mut [0.0; 2]);
     }
 }
 

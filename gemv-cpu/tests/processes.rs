@@ -9,6 +9,7 @@ use gemv_baselines as _;
 use gemv_core::fork::{Once, forks};
 use gemv_core::ndarray::{Array, Array1, Array2, Array3, Axis, Dimension, ShapeBuilder, s};
 use gemv_core::{BackendEntry, Device, DeviceInfo, Engine, GpuDot, Params};
+use gemv_testkit::Numbers;
 use gemv_testkit::processes::{in_a_child, in_a_process, limit_addresses};
 
 /// Longer than any child takes.
@@ -17,14 +18,9 @@ const LONG: Duration = Duration::from_secs(20);
 /// As many threads on every machine.
 const FOUR: (&str, &str) = ("RAYON_NUM_THREADS", "4");
 
-fn array<D: Dimension, Sh: ShapeBuilder<Dim = D>>(shape: Sh, seed: u32) -> Array<f32, D> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    Array::from_shape_simple_fn(shape, || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as f32 / (1u32 << 31) as f32 - 1.0
-    })
+fn array<D: Dimension, Sh: ShapeBuilder<Dim = D>>(shape: Sh, seed: u64) -> Array<f32, D> {
+    let mut numbers = Numbers::new(seed);
+    Array::from_shape_simple_fn(shape, || numbers.element())
 }
 
 /// The bits of a product of each kind, each large enough for several threads.

@@ -16,14 +16,7 @@ fn device() -> Device {
 }
 
 fn numbers(len: usize, seed: u32) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as f32 / (1u32 << 31) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    Numbers::new(seed.into()).elements(len)
 }
 
 fn bits(y: &Array1<f32>) -> Vec<u32> {

@@ -10,49 +10,43 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use gemv_core::{Dtype, Params, fingerprint};
+use gemv_gpu::{Kernel, Program};
+
+/// The hash of a program's text, and its defines.
+fn described(text: &str, program: &Program) -> String {
+    let defines = program.defines.iter().map(|(name, value)| format!("{name}={value};"));
+    format!("{text}{}", defines.collect::<String>())
+}
 
 #[test]
 fn rendered_programs_are_those_of_the_golden_file() {
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let mut texts: BTreeMap<&str, String> = BTreeMap::new();
+    // The text is the same for every program of a kernel and its types: it is hashed once.
+    let mut texts: BTreeMap<(&str, Dtype, Dtype), String> = BTreeMap::new();
+    let mut add =
+        |key: String, kernel: &'static Kernel, types: (Dtype, Dtype), program: Program| {
+            // Of one type it does not depend on which.
+            let of = if types.0 == types.1 { (Dtype::F32, Dtype::F32) } else { types };
+            let text = texts.entry((kernel.name, of.0, of.1));
+            let text = text.or_insert_with(|| fingerprint(&[&program.source], &[]));
+            all.entry(key).or_default().insert(described(text, &program));
+        };
     for table in ["h100.txt", "h200.txt", "nvidia.txt", "default.txt"] {
         for (kernel, dtype, _, program) in common::programs_of(table) {
-            // The text is the same for every program of a kernel: it is hashed once.
-            let text = texts.entry(kernel.name);
-            let text = text.or_insert_with(|| fingerprint(&[&program.source], &[]));
-            let defines: Vec<String> =
-                program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
-            let key = format!("{table} {} {dtype}", kernel.name);
-            all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
+            add(format!("{table} {} {dtype}", kernel.name), kernel, (dtype, dtype), program);
         }
     }
     // All that travels with the crate: what rows that end in `..` stand for, and what is in no table.
     for shipped in gemv_cuda::shipped() {
-        let program = shipped.program();
-        let defines: Vec<String> =
-            program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
-        // As above, but for those of two types, whose texts differ.
-        let mixed = shipped.types.0 != shipped.types.1;
-        let text = match mixed {
-            true => fingerprint(&[&program.source], &[]),
-            false => texts
-                .entry(shipped.kernel.name)
-                .or_insert_with(|| fingerprint(&[&program.source], &[]))
-                .clone(),
-        };
-        let key =
-            format!("shipped {} {}*{}", shipped.kernel.name, shipped.types.0, shipped.types.1);
-        all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
+        let (kernel, types) = (shipped.kernel, shipped.types);
+        let key = format!("shipped {} {}*{}", kernel.name, types.0, types.1);
+        add(key, kernel, types, shipped.program());
     }
     // Of two types no table says anything: each kernel once.
     for kernel in gemv_cuda::kernels().filter(|kernel| kernel.mixed) {
         for types in Dtype::MIXED {
             let program = kernel.mixed_program(types, &Params::new(kernel.name));
-            let defines: Vec<String> =
-                program.defines.iter().map(|(name, value)| format!("{name}={value};")).collect();
-            let text = fingerprint(&[&program.source], &[]);
-            let key = format!("{} {}*{}", kernel.name, types.0, types.1);
-            all.entry(key).or_default().insert(format!("{text}{}", defines.concat()));
+            add(format!("{} {}*{}", kernel.name, types.0, types.1), kernel, types, program);
         }
     }
     let lines = all.iter().map(|(key, programs)| {

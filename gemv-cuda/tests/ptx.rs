@@ -2,10 +2,14 @@
 //! no other. NVRTC is not needed to see it.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use memchr::memmem;
 
 use gemv_cuda::{Bundle, Image, Shipped, bundle_key, shipped};
+
+/// The list, which takes seconds to make.
+static ALL: LazyLock<Vec<Shipped>> = LazyLock::new(shipped);
 
 fn name(shipped: &Shipped) -> String {
     let Shipped { types, params, target, .. } = shipped;
@@ -20,10 +24,9 @@ fn has(text: &str, part: &str) -> bool {
 #[test]
 fn the_bundle_has_each_program_of_the_tables_and_no_other() {
     let bundle = Bundle::shipped().unwrap();
-    let all = shipped();
     let missing: Vec<&Shipped> =
-        all.iter().filter(|shipped| !bundle.holds(&shipped.program(), shipped.target)).collect();
-    let others = bundle.len() + missing.len() - all.len();
+        ALL.iter().filter(|shipped| !bundle.holds(&shipped.program(), shipped.target)).collect();
+    let others = bundle.len() + missing.len() - ALL.len();
     assert!(
         missing.is_empty() && others == 0,
         "kernels or tables have changed; `cargo xtask ptx` compiles them. {} programs are missing{}, and {others} \
@@ -36,12 +39,11 @@ fn the_bundle_has_each_program_of_the_tables_and_no_other() {
 #[test]
 fn each_ptx_is_for_its_target_and_has_every_entry_point_and_rounds_as_it_says() {
     let bundle = Bundle::shipped().unwrap();
-    let all = shipped();
-    let of: HashMap<_, _> = all
+    let of: HashMap<_, _> = ALL
         .iter()
         .map(|shipped| ((bundle_key(&shipped.program()), shipped.target), shipped))
         .collect();
-    assert_eq!(of.len(), all.len(), "programs with one key");
+    assert_eq!(of.len(), ALL.len(), "programs with one key");
     assert_eq!(bundle.compiler(), (12, 0));
     for text in bundle.texts() {
         let (id, ptx) = text.unwrap();
@@ -71,7 +73,7 @@ fn each_ptx_is_for_its_target_and_has_every_entry_point_and_rounds_as_it_says() 
 #[test]
 fn dependent_launches_and_large_tiles_of_tensor_cores_are_for_sm_90_alone() {
     let bundle = Bundle::shipped().unwrap();
-    let mut all = shipped();
+    let mut all: Vec<_> = ALL.iter().collect();
     all.dedup_by_key(|shipped| (shipped.target, shipped.kernel.name, shipped.types));
     let [on_80, on_90] = [80, 90].map(|target| {
         let of_it = all.iter().filter(|shipped| shipped.target == target);

@@ -216,25 +216,6 @@ fn other_devices() {
     }
 }
 
-/// With more devices than rows, or blocks of columns, some have nothing.
-#[test]
-fn nothing_to_do() {
-    for split in SPLITS {
-        for dim in [(1, 256), (0, 0), (0, 300), (4, 0)] {
-            let a = Array2::<f32>::ones(dim);
-            let shared = Sharded::new(&a, &vec![reference(); 3], split).unwrap();
-            let x = shared.broadcast(&Array1::<f32>::ones(dim.1)).unwrap();
-            let sum = dim.1 as f32;
-            let mut y = shared.scatter(&Array1::from_elem(dim.0, 3.0)).unwrap();
-            shared.gemv(2.0, &x, 0.5, &mut y);
-            assert_eq!(y.gather().unwrap(), Array1::from_elem(dim.0, 1.5 + 2.0 * sum));
-            let y = shared.gpu_dot(&x);
-            assert_eq!((y.len(), y.is_empty(), y.is_whole()), (dim.0, dim.0 == 0, true));
-            assert_eq!(y.gather().unwrap(), Array1::from_elem(dim.0, sum));
-        }
-    }
-}
-
 thread_local! {
     static COMPARES: Cell<bool> = const { Cell::new(false) };
     /// How often this thread compared a record with the work.

@@ -33,6 +33,26 @@ pub use float_mode::{MODES, Mode, with_mode};
 pub use golden::{generated, npy, npy_of};
 pub use packing::{packing_fails, required_device};
 
+/// The methods that a backend of a test's own leaves to another one, which `$to` is.
+#[macro_export]
+macro_rules! leave_to {
+    (|$self:ident| $to:expr) => {
+        $crate::leave_to! { @ $self, $to;
+            candidates(desc: &gemv_core::Desc) -> Vec<gemv_core::Params>;
+            fits(desc: &gemv_core::Desc, params: &gemv_core::Params) -> gemv_core::Result<()>;
+            tables() -> Vec<gemv_core::BuiltinTable>;
+            upload(data: gemv_core::AnySlice<'_>) -> gemv_core::Result<Box<dyn gemv_core::Memory>>;
+            alloc(of: gemv_core::Dtype, len: usize) -> gemv_core::Result<Box<dyn gemv_core::Memory>>;
+            vector(job: gemv_core::AnyVectorJob<'_>) -> gemv_core::Result<()>;
+        }
+    };
+    (@ $self:ident, $to:expr; $($name:ident($($arg:ident: $t:ty),*) -> $out:ty;)*) => { $(
+        fn $name(&$self $(, $arg: $t)*) -> $out {
+            $to.$name($($arg),*)
+        }
+    )* };
+}
+
 /// What computes a job in place of the backend.
 pub type Compute = Box<dyn Fn(&mut Checked<Job<'_>>, &Prepared) -> Result<()> + Send + Sync>;
 

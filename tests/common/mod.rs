@@ -14,12 +14,18 @@ pub mod broken;
 pub mod operand;
 pub mod place;
 
-use gemv::{Accumulator, Device, Dtype, Element, Engine};
+use gemv::ndarray::{Array, Dimension};
+use gemv::{Accumulator, Device, DeviceArray, Dtype, Element, Engine};
 pub use gemv_testkit::{hash, value};
 use libtest_mimic::{Failed, Trial};
 
 /// What a check returns: the failure as text.
 pub type Check = Result<(), String>;
+
+/// An error, as a check says it.
+pub fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
 
 /// How much is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -279,6 +285,28 @@ pub fn verify<T: Element>(
         (_, 0) => Err(format!("{first}; {wrong} of {} differ", want.len())),
         _ => Err(format!("{first}; {wrong} of {} differ, {hurt} canaries touched", want.len())),
     }
+}
+
+/// A repeatable stream of bits (splitmix64).
+pub fn bits(seed: u64) -> impl Iterator<Item = u64> {
+    let mut state = seed;
+    std::iter::repeat_with(move || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    })
+}
+
+/// Compares a resident array with an array of the host.
+pub fn equal<T: Element, D: Dimension + Copy>(
+    what: &str,
+    got: &DeviceArray<T, D>,
+    want: &Array<T, D>,
+) -> Check {
+    let got: Vec<T> = got.download().map_err(text)?.iter().copied().collect();
+    let want: Vec<T> = want.iter().copied().collect();
+    same(&got, &want).map_err(|e| format!("{what}: {e}"))
 }
 
 /// [`verify`] for a plain array.

@@ -10,7 +10,7 @@ use libtest_mimic::Trial;
 
 use super::common::operand::{Repeat, canary};
 use super::common::place::{BACK, BATCH_LAST, BETWEEN, COL, PART, PART_COL, Place, ROW, STEPS};
-use super::common::{Check, Size, acc, elem, nan, random, supported_mixed, trial};
+use super::common::{Check, Size, acc, elem, nan, random, supported_mixed, text, trial};
 use super::{Case, Dim, Kind, SCALINGS, Same, Scaling, expected};
 
 /// A by rows, by columns, and neither.
@@ -45,7 +45,6 @@ fn check<T: Element + Times<V>, V: Element>(
     (b, m, n, k): (usize, usize, usize, usize),
     run: &Run,
 ) -> Check {
-    let text = |e: gemv::Error| e.to_string();
     let same_numbers = Same { a: Repeat::None, x: false, batch: run.shared };
     let case = Case::<T, V>::get((b, m, n, k), same_numbers);
     for (scaling, conj) in FACTORS {
@@ -368,7 +367,6 @@ fn conjugates<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
     let a = Array2::from_shape_fn((70, 4), |(i, j)| random::<T>(5, i, j));
     let x = Array2::from_shape_fn((70, 4), |(i, j)| random::<V>(6, i, j));
     let (one, zero) = (V::Acc::ONE, V::Acc::ZERO);
-    let text = |e: gemv::Error| e.to_string();
     let mut want = Array2::from_elem((4, 4), nan::<V>());
     for (x, y) in x.columns().into_iter().zip(want.columns_mut()) {
         device.product(&a.t(), x).conj().scaled(one, zero).to(y).map_err(text)?;

@@ -9,7 +9,7 @@ use gemv::unstable::{Desc, KernelInfo, Layout, Params};
 use gemv::{Device, Dtype, Element, MatrixRef, VectorMut, VectorRef};
 use libtest_mimic::Trial;
 
-use super::common::{self, Check, Size, acc, trial};
+use super::common::{self, Check, Size, acc, text, trial};
 use super::{Case, Kind, SCALINGS, Same, Scaling};
 
 /// Where the operands lie.
@@ -463,7 +463,6 @@ fn huge(id: &str, device: &Device, trials: &mut Vec<Trial>) {
             }
             let x = |j: usize| (j % 1021) as f32 + 1.0;
             let want = |c: usize| move |i: usize| entry(i) * x(at(i)) * (c + 1) as f32;
-            let text = |e: gemv::Error| e.to_string();
             let one = Array1::from_shape_fn(n, x);
             let first: Vec<f32> = (0..m).map(want(0)).collect();
             if device.info().host {
@@ -523,7 +522,6 @@ fn one_behind_the_other(id: &str, device: &Device, trials: &mut Vec<Trial>) {
             if squares { ", matrices" } else { "" }
         );
         trials.push(trial(name, move || {
-            let text = |e: gemv::Error| e.to_string();
             let got = products(&device, m, times, squares).map_err(text)?;
             let reference = gemv::device("reference").map_err(text)?;
             let want = products(&reference, m, times, squares).map_err(text)?;
@@ -544,7 +542,6 @@ fn huge_zeros(id: &str, device: &Device, trials: &mut Vec<Trial>) {
     }
     let device = device.clone();
     trials.push(trial(format!("{id}/f32/zeros/beyond-int"), move || {
-        let text = |e: gemv::Error| e.to_string();
         drop(device.vector(&Array1::<f32>::ones(LEN)).map_err(text)?);
         let got = device.zeros::<f32, _>(LEN).and_then(|zeros| zeros.download()).map_err(text)?;
         match got.iter().position(|v| v.to_bits() != 0) {

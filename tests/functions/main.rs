@@ -6,41 +6,15 @@
 mod common;
 mod exact;
 
-use common::{Check, Size, random, same, trial};
+use common::{Check, Size, bits, equal, random, same, text, trial};
 use gemv::half::{bf16, f16};
-use gemv::ndarray::{Array, Array1, Array2, Axis, Dimension, Ix2, ShapeBuilder, array, s};
+use gemv::ndarray::{Array, Array1, Array2, Axis, Ix2, ShapeBuilder, array, s};
 use gemv::num_complex::Complex;
 use gemv::{
-    Accumulator, Comparison, Device, DeviceArray, DeviceVector, Dtype, Element, Error, Factor,
-    Function, Result, Times,
+    Accumulator, Comparison, Device, DeviceVector, Dtype, Element, Error, Factor, Function, Result,
+    Times,
 };
 use libtest_mimic::Trial;
-
-fn text(e: Error) -> String {
-    e.to_string()
-}
-
-/// Compares a resident array with an array of the host.
-fn equal<T: Element, D: Dimension + Copy>(
-    what: &str,
-    got: &DeviceArray<T, D>,
-    want: &Array<T, D>,
-) -> Check {
-    let got: Vec<T> = got.download().map_err(text)?.iter().copied().collect();
-    let want: Vec<T> = want.iter().copied().collect();
-    same(&got, &want).map_err(|e| format!("{what}: {e}"))
-}
-
-/// A repeatable stream of bits (splitmix64).
-fn bits(seed: u64) -> impl Iterator<Item = u64> {
-    let mut state = seed;
-    std::iter::repeat_with(move || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    })
-}
 
 /// The most units in the last place by which a function may be wrong: those of its documentation.
 fn bound(of: Function) -> f64 {
@@ -134,97 +108,26 @@ fn special<A: Accumulator>() -> Check {
     let (inf, nan) = (f64::INFINITY, f64::NAN);
     let tiny = if A::PART == 4 { f64::from(f32::from_bits(1)) } else { f64::from_bits(1) };
     let most = if A::PART == 4 { f64::from(f32::MAX) } else { f64::MAX };
-    let table: [(Function, &[(f64, f64)]); 10] = [
-        (Function::Abs, &[(-0.0, 0.0), (-inf, inf), (-tiny, tiny), (nan, nan)]),
-        (Function::Recip, &[(0.0, inf), (-0.0, -inf), (inf, 0.0), (-inf, -0.0), (nan, nan)]),
-        (Function::Relu, &[(-0.0, 0.0), (-inf, 0.0), (inf, inf), (-tiny, 0.0), (nan, nan)]),
-        (
-            Function::Exp,
-            &[
-                (0.0, 1.0),
-                (-0.0, 1.0),
-                (inf, inf),
-                (-inf, 0.0),
-                (nan, nan),
-                (most, inf),
-                (-most, 0.0),
-            ],
-        ),
-        (
-            Function::Ln,
-            &[
-                (0.0, -inf),
-                (-0.0, -inf),
-                (1.0, 0.0),
-                (inf, inf),
-                (-inf, nan),
-                (-tiny, nan),
-                (nan, nan),
-            ],
-        ),
-        (
-            Function::Tanh,
-            &[
-                (0.0, 0.0),
-                (-0.0, -0.0),
-                (inf, 1.0),
-                (-inf, -1.0),
-                (tiny, tiny),
-                (-tiny, -tiny),
-                (nan, nan),
-            ],
-        ),
-        (
-            Function::Sigmoid,
-            &[
-                (0.0, 0.5),
-                (-0.0, 0.5),
-                (inf, 1.0),
-                (-inf, 0.0),
-                (-most, 0.0),
-                (tiny, 0.5),
-                (nan, nan),
-            ],
-        ),
-        (
-            Function::Silu,
-            &[
-                (0.0, 0.0),
-                (-0.0, -0.0),
-                (inf, inf),
-                (-inf, -0.0),
-                (most, most),
-                (-most, -0.0),
-                (nan, nan),
-            ],
-        ),
-        (
-            Function::Gelu,
-            &[
-                (0.0, 0.0),
-                (-0.0, -0.0),
-                (inf, inf),
-                (-inf, -0.0),
-                (most, most),
-                (-most, -0.0),
-                (nan, nan),
-            ],
-        ),
-        (
-            Function::GeluTanh,
-            &[
-                (0.0, 0.0),
-                (-0.0, -0.0),
-                (inf, inf),
-                (-inf, -0.0),
-                (most, most),
-                (-most, -0.0),
-                (nan, nan),
-            ],
-        ),
+    let (zero, half, one) = ([(0.0, 0.0), (-0.0, -0.0)], [(0.0, 0.5), (-0.0, 0.5)], [(1.0, 0.0)]);
+    let exp = [(0.0, 1.0), (-0.0, 1.0), (inf, inf), (-inf, 0.0), (most, inf), (-most, 0.0)];
+    let ln = [(0.0, -inf), (-0.0, -inf), (inf, inf), (-inf, nan), (-tiny, nan)];
+    let tanh = [(inf, 1.0), (-inf, -1.0), (tiny, tiny), (-tiny, -tiny)];
+    let sigmoid = [(inf, 1.0), (-inf, 0.0), (-most, 0.0), (tiny, 0.5)];
+    let linear = [&zero[..], &[(inf, inf), (-inf, -0.0), (most, most), (-most, -0.0)]].concat();
+    let table = [
+        (Function::Abs, vec![(-0.0, 0.0), (-inf, inf), (-tiny, tiny)]),
+        (Function::Recip, vec![(0.0, inf), (-0.0, -inf), (inf, 0.0), (-inf, -0.0)]),
+        (Function::Relu, vec![(-0.0, 0.0), (-inf, 0.0), (inf, inf), (-tiny, 0.0)]),
+        (Function::Exp, exp.to_vec()),
+        (Function::Ln, [&ln[..], &one].concat()),
+        (Function::Tanh, [&tanh[..], &zero].concat()),
+        (Function::Sigmoid, [&sigmoid[..], &half].concat()),
+        (Function::Silu, linear.clone()),
+        (Function::Gelu, linear.clone()),
+        (Function::GeluTanh, linear),
     ];
     for (function, values) in table {
-        for &(x, want) in values {
+        for (x, want) in values.into_iter().chain([(nan, nan)]) {
             let got = of(x).function(function).parts().0;
             let right = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
             if !right {
@@ -664,54 +567,50 @@ fn main() {
     trials.push(trial("exact/special/f64".into(), special::<f64>));
     for target in &targets {
         let Ok(device) = &target.device else { continue };
-        let mut add = |name: String, body: Box<dyn FnOnce(&Device) -> Check + Send>| {
-            let device = device.clone();
-            trials.push(trial(format!("{}/{name}", target.id), move || body(&device)));
-        };
+        macro_rules! add {
+            ($body:expr, $($name:tt)*) => {{
+                let (device, body) = (device.clone(), $body);
+                let name = format!("{}/{}", target.id, format_args!($($name)*));
+                trials.push(trial(name, move || body(&device)));
+            }};
+        }
         let has = |dtype| common::supported(device, dtype).is_ok();
+        let all: Vec<_> = Dtype::ALL.into_iter().filter(|dtype| has(*dtype)).collect();
         let count = if tiny { 20 } else { 1_000 };
-        add("f32/maps".into(), Box::new(move |d| maps::<f32>(d, 4 * count)));
-        add("f16/maps".into(), Box::new(move |d| maps::<f16>(d, count)));
-        add("bf16/maps".into(), Box::new(move |d| maps::<bf16>(d, count)));
-        add("c32/refused".into(), Box::new(complex_is_refused::<Complex<f32>>));
+        add!(move |d: &Device| maps::<f32>(d, 4 * count), "f32/maps");
+        add!(move |d: &Device| maps::<f16>(d, count), "f16/maps");
+        add!(move |d: &Device| maps::<bf16>(d, count), "bf16/maps");
+        add!(complex_is_refused::<Complex<f32>>, "c32/refused");
         if has(Dtype::F64) {
-            add("f64/maps".into(), Box::new(move |d| maps::<f64>(d, 4 * count)));
-            add("c64/refused".into(), Box::new(complex_is_refused::<Complex<f64>>));
+            add!(move |d: &Device| maps::<f64>(d, 4 * count), "f64/maps");
+            add!(complex_is_refused::<Complex<f64>>, "c64/refused");
         }
         if !tiny {
             // Enough for several threads.
-            add("f32/factors of many".into(), Box::new(|d| factors::<f32>(d, (700, 100))));
+            add!(|d: &Device| factors::<f32>(d, (700, 100)), "f32/factors of many");
         }
-        add("a layer in a plan".into(), Box::new(layer_in_a_plan));
+        add!(layer_in_a_plan, "a layer in a plan");
         let shapes: &[(usize, usize)] = if tiny { &[(9, 70)] } else { &[(37, 300), (3, 9_000)] };
-        for &shape in shapes {
-            for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
-                let name = format!("{dtype}/epilogues of {shape:?}");
-                add(name, Box::new(move |d| with_type!(dtype, T => epilogues::<T, T>(d, shape))));
-            }
-            add(
-                format!("bf16*f32/epilogues of {shape:?}"),
-                Box::new(move |d| epilogues::<bf16, f32>(d, shape)),
-            );
-            if has(Dtype::F64) {
-                add(
-                    format!("f32*f64/epilogues of {shape:?}"),
-                    Box::new(move |d| epilogues::<f32, f64>(d, shape)),
-                );
-            }
+        let pairs = [(Dtype::Bf16, Dtype::F32), (Dtype::F32, Dtype::F64)];
+        let pairs = pairs.into_iter().filter(|pair| has(pair.1));
+        let types: Vec<_> = all.iter().map(|of| (*of, *of)).chain(pairs).collect();
+        for (&shape, &types) in shapes.iter().flat_map(|s| types.iter().map(move |t| (s, t))) {
+            let name = if types.0 == types.1 { "" } else { &format!("*{}", types.1) };
+            let body = move |d: &Device| with_pair!(types, T, V => epilogues::<T, V>(d, shape));
+            add!(body, "{}{name}/epilogues of {shape:?}", types.0);
         }
-        for dtype in Dtype::ALL.into_iter().filter(|dtype| has(*dtype)) {
+        for dtype in all {
             let shapes: &[(usize, usize)] =
                 if tiny { &[(5, 4)] } else { &[(1, 1), (37, 16), (3, 300)] };
             for &shape in shapes {
-                let name = format!("{dtype}/factors of {shape:?}");
-                add(name, Box::new(move |d| with_type!(dtype, T => factors::<T>(d, shape))));
+                let body = move |d: &Device| with_type!(dtype, T => factors::<T>(d, shape));
+                add!(body, "{dtype}/factors of {shape:?}");
             }
             let shapes: &[(usize, usize)] =
                 if tiny { &[(5, 4)] } else { &[(0, 3), (1, 1), (300, 16), (5_000, 3)] };
             for &shape in shapes {
-                let name = format!("{dtype}/columns of {shape:?}");
-                add(name, Box::new(move |d| with_type!(dtype, T => columns::<T>(d, shape))));
+                let body = move |d: &Device| with_type!(dtype, T => columns::<T>(d, shape));
+                add!(body, "{dtype}/columns of {shape:?}");
             }
         }
     }

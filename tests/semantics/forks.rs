@@ -8,7 +8,7 @@ use gemv_testkit::processes::{again, in_a_child};
 use libtest_mimic::Trial;
 use ndarray::{Array1, Array2};
 
-use crate::common::{Check, trial};
+use crate::common::{Check, text, trial};
 
 /// Set in a process of its own, to which of both and the device's id.
 const PROCESS: &str = "GEMV_TEST_FORKS";
@@ -43,10 +43,6 @@ pub fn process() -> Option<ExitCode> {
             ExitCode::FAILURE
         }
     })
-}
-
-fn text(e: Error) -> String {
-    e.to_string()
 }
 
 /// Whether it computes without a driver.

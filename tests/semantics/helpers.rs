@@ -3,9 +3,10 @@
 use gemv::half::{bf16, f16};
 use gemv::ndarray::{Array1, Array2};
 use gemv::num_complex::Complex;
-use gemv::{Accumulator, Device, Element, Error};
+use gemv::{Accumulator, Device, Element};
 
 use crate::common::operand::{VARIANTS, Variant};
+pub use crate::common::text;
 use crate::common::{Check, elem, random, same};
 
 /// What the element type itself has, as bits and extremes.
@@ -56,10 +57,6 @@ pub fn pow2(k: i32) -> f64 {
 
 pub fn real<T: Element>(v: f64) -> T {
     elem(v, 0.0)
-}
-
-pub fn text(e: Error) -> String {
-    e.to_string()
 }
 
 /// The ways to hold a matrix that the checks here go through: by rows, by columns, strided.

@@ -1,6 +1,6 @@
 //! Which operands are read, and what comes of special values, of rounding and of each place.
 
-use gemv::ndarray::{Array1, Array2, Axis, s};
+use gemv::ndarray::{Array1, Array2};
 use gemv::unstable::{Job, Number};
 use gemv::{Accumulator, Device, Dtype, MatrixRef};
 
@@ -337,35 +337,6 @@ pub fn conjugate<T: Raw>(device: &Device) -> Check {
     Ok(())
 }
 
-/// A row's sum depends on that row and x alone.
-pub fn rows_are_independent<T: Raw>(device: &Device) -> Check {
-    for (m, n) in [(70, 33), (9, 300), (5, 1030)] {
-        let (a, x) = some::<T>(m, n);
-        let x = Array1::from(x);
-        for form in forms() {
-            let held = form.hold(&a);
-            let view = held.view();
-            let all = device.try_gpu_dot(&view, &x).map_err(text)?;
-            let all = all.as_slice().expect("new");
-            for (from, to) in [(0, 1), (1, m), (m / 2, m - 1), (m - 1, m)] {
-                let part = device.try_gpu_dot(&view.slice(s![from..to, ..]), &x).map_err(text)?;
-                same(part.as_slice().expect("new"), &all[from..to])?;
-                let resident = held.upload(device).map_err(text)?.rows(from..to);
-                let part = device.try_gpu_dot(&resident, &x).map_err(text)?;
-                same(part.as_slice().expect("new"), &all[from..to])?;
-            }
-            let mut back = device.try_gpu_dot(&view.slice(s![..;-1, ..]), &x).map_err(text)?;
-            back.invert_axis(Axis(0));
-            same(&back.to_vec(), all).map_err(|e| format!("reversed rows: {e}"))?;
-            // The transpose, stored, is the matrix.
-            let stored = view.t().to_owned();
-            let again = device.try_gpu_dot(&stored.t(), &x).map_err(text)?;
-            same(again.as_slice().expect("new"), all).map_err(|e| format!("stored A.t(): {e}"))?;
-        }
-    }
-    Ok(())
-}
-
 pub fn small_integers_are_exact<T: Raw>(device: &Device) -> Check {
     for (m, n) in [(5, 63), (66, 65), (3, 257), (2, 1025)] {
         let int =
@@ -381,19 +352,6 @@ pub fn small_integers_are_exact<T: Raw>(device: &Device) -> Check {
             })
             .collect();
         expect(device, (acc::<T>(2.0, 0.0), &a, &x), (acc::<T>(-3.0, 0.0), &y), &want)?;
-    }
-    Ok(())
-}
-
-/// Each row picks one entry of x, whose value says where it stood.
-pub fn position_codes<T: Raw>(device: &Device) -> Check {
-    // Whole numbers that every type has.
-    for (m, n) in [(7, 70), (70, 250), (250, 3)] {
-        let at = |i: usize| (i * 37 + 11) % n;
-        let a = Array2::from_shape_fn((m, n), |(i, j)| real::<T>(f64::from(u8::from(j == at(i)))));
-        let x: Vec<T> = (0..n).map(|j| real(j as f64 + 1.0)).collect();
-        let want: Vec<T> = (0..m).map(|i| real(at(i) as f64 + 1.0)).collect();
-        expect(device, (one::<T>(), &a, &x), (zero::<T>(), &vec![nan(); m]), &want)?;
     }
     Ok(())
 }

@@ -155,7 +155,7 @@ const LONG: [&str; 8] =
 /// not in the list: its kernels take minutes without the optimiser.
 const UNOPTIMISED: [(&str, &str, &[&str]); 16] = [
     ("gemv-testkit", "equivalence", &["5/chosen", "2x131331/chosen", "f32/many-specials"]),
-    ("gemv-testkit", "functions", &["/f32/maps"]),
+    ("gemv", "functions", &["/f32/maps"]),
     ("gemv-testkit", "lengths", &[]),
     ("gemv-testkit", "oracle", &[]),
     ("gemv", "packed", &["q8_0/"]),

@@ -334,9 +334,7 @@ fn where_it_is_best(is_legal: fn(usize) -> bool) -> (Params, Table) {
         }
         known.insert(d, result);
     }
-    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows, &legal);
-    (fast, Table { rows, ..Table::default() })
+    (fast, fitted(&mut runner, &known, &legal))
 }
 
 /// A kernel for few columns is best as far as it is legal, which is not where points lie.
@@ -371,13 +369,7 @@ fn no_rows_of_what_is_no_candidate() {
     let d = desc(64, 64);
     let mut result = search(&mut runner, &d, &space()[..1], &[], &SearchSettings::default());
     result.trials[0].launch_id ^= 1;
-    let rows = fit(
-        &mut runner,
-        CLASS,
-        &Measurements::from([(d, result)]),
-        &|_, _| true,
-        &FitSettings::default(),
-    );
+    let rows = fitted(&mut runner, &Measurements::from([(d, result)]), LEGAL);
     assert!(rows.rows.is_empty());
 }
 
@@ -402,8 +394,7 @@ fn one_point_does_not_speak_for_its_line() {
             .into();
         known.insert(d, result);
     }
-    let rows = fit(&mut runner, CLASS, &known, &|_, _| true, &FitSettings::default()).rows;
-    let table = Table { rows, ..Table::default() };
+    let table = fitted(&mut runner, &known, LEGAL);
     for (m, expected) in [(4, usual), (16, usual), (64, usual), (256, usual), (1024, odd)] {
         assert_eq!(table.nearest(&desc(m, 32))[0].params, expected, "{m}x32 of\n{table}");
     }
@@ -438,9 +429,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
         known.extend([at(d, times)]);
     }
     let mut runner = Named([one, few, many, narrow].into());
-    let rows_of = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows_of, &legal);
-    let table = Table { rows: rows_of, ..Table::default() };
+    let table = fitted(&mut runner, &known, &legal);
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
             let d = desc(m, n);
@@ -473,9 +462,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
         known.extend([at(d, all.map(|p| (p, if p == best { 1e-6 } else { 3e-6 })))]);
     }
     let mut runner = Named([few, short, long, tall].into());
-    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows, &legal);
-    let table = Table { rows, ..Table::default() };
+    let table = fitted(&mut runner, &known, &legal);
     for (m, n, choice) in
         [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
     {
@@ -494,9 +481,7 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
         vec![(best, 1e-6), (good, 2e-6), (bad, 3e-6)]
     });
     let mut runner = Named([best, good, bad].into());
-    let rows = fit(&mut runner, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows, &legal);
-    let table = Table { rows, ..Table::default() };
+    let table = fitted(&mut runner, &known, &legal);
     for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
         for m in [1, 64, 5000] {
             let first = table.nearest(&desc(m, n))[0];
@@ -506,11 +491,17 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     }
 }
 
-/// No row whose parameters are legal nowhere in its ranges.
-fn each_is_for_something(rows: &[gemv_core::table::Row], legal: &dyn Fn(&Desc, &Params) -> bool) {
+/// The table that is made of what is known. It has no row whose parameters are legal nowhere in its ranges.
+fn fitted(
+    runner: &mut dyn Runner,
+    known: &Measurements,
+    legal: &dyn Fn(&Desc, &Params) -> bool,
+) -> Table {
+    let rows = fit(runner, CLASS, known, legal, &FitSettings::default()).rows;
     let least = |log: f32| log.exp2().round() as usize;
     let idle = rows.iter().find(|r| !legal(&desc(least(r.m.0), least(r.n.0)), &r.params));
     assert!(idle.is_none(), "{idle:?}");
+    Table { rows, ..Table::default() }
 }
 
 /// What is known where these choices take so long.
@@ -558,9 +549,7 @@ fn no_row_is_for_what_its_kernel_cannot_compute() {
         let best = if n <= 16 { few } else { wide };
         vec![(best, 1.0), (any, 1.5)]
     });
-    let mut named = Named(vec![few, wide, any]);
-    let rows = fit(&mut named, CLASS, &known, &legal, &FitSettings::default()).rows;
-    each_is_for_something(&rows, &legal);
+    let rows = fitted(&mut Named(vec![few, wide, any]), &known, &legal).rows;
     assert!(rows.iter().any(|r| r.params == few) && rows.iter().any(|r| r.params == wide));
 }
 

@@ -8,8 +8,8 @@ use gemv::ndarray::{Array1, Array2, Ix3, s};
 use gemv::{Device, Element, Format, GpuDot, Packed, ToDevice};
 use gemv_core::reference::Reference;
 use gemv_core::{
-    AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, Desc, DeviceInfo, Dtype,
-    Error as CoreError, Job, Memory, PackedMatrix, PackedPlace, Params, Prepared, Result, Tensor,
+    AnySliceMut, Backend, Checked, Desc, DeviceInfo, Error as CoreError, Job, Memory, PackedMatrix,
+    PackedPlace, Prepared, Result, Tensor,
 };
 use gemv_shard::{Error, Sharded, ShardedVector, Split, StreamedPacked};
 use gemv_testkit::Host;
@@ -225,26 +225,13 @@ fn counting(products: usize) -> Arc<Counting> {
 }
 
 impl Backend for Counting {
+    gemv_testkit::leave_to!(|self| self.reference);
+
     fn device(&self) -> &DeviceInfo {
         &self.info
     }
     fn accepts(&self, _: &Desc) -> Result<()> {
         Ok(())
-    }
-    fn candidates(&self, desc: &Desc) -> Vec<Params> {
-        self.reference.candidates(desc)
-    }
-    fn fits(&self, desc: &Desc, params: &Params) -> Result<()> {
-        self.reference.fits(desc, params)
-    }
-    fn tables(&self) -> Vec<BuiltinTable> {
-        self.reference.tables()
-    }
-    fn upload(&self, data: AnySlice<'_>) -> Result<Box<dyn Memory>> {
-        self.reference.upload(data)
-    }
-    fn alloc(&self, dtype: Dtype, len: usize) -> Result<Box<dyn Memory>> {
-        self.reference.alloc(dtype, len)
     }
     fn download(&self, from: &dyn Memory, first: usize, to: AnySliceMut<'_>) -> Result<()> {
         self.synchronize()?;
@@ -278,9 +265,6 @@ impl Backend for Counting {
         let a = Tensor::of_packed(a, x.dtype());
         self.running.fetch_add(1, Ordering::SeqCst);
         self.reference.product(&mut Job { alpha, a, conj, x, beta, y: job.y() }.check()?, prepared)
-    }
-    fn vector(&self, job: AnyVectorJob<'_>) -> Result<()> {
-        self.reference.vector(job)
     }
     fn synchronize(&self) -> Result<()> {
         self.running.store(0, Ordering::SeqCst);
