@@ -467,7 +467,7 @@ fn for_gpus<T: Element>(device: &Device, small: bool) -> Outcome {
     let possible = |params: &Params| {
         let bytes = 32 * params.get("max_n").unwrap_or(0) as usize * size_of::<T>();
         params.get("last_block").is_none_or(|_| !small && cfg!(target_arch = "x86_64"))
-            && bytes <= 40 << 10
+            && bytes <= 30 << 10
     };
     for ((_, params), _) in all.iter().zip(&ran).filter(|(a, ran)| **ran == 0 && possible(&a.1)) {
         wrong.push(format!("{params} fits no shape"));
