@@ -64,18 +64,15 @@ fn programs_with_an_epilogue_compile() {
                 let (_, log) = nvrtc
                     .compile(&program, &options)
                     .unwrap_or_else(|log| panic!("{params} for {desc}: {log}"));
-                // Pointers and numbers of the epilogue stay where the arguments are. By columns, the warps that add up have
-                // no registers left, and up to 16 bytes go to the stack.
-                let spills = if kernel.name == "gemm-col-lanes" {
-                    " 16 bytes stack"
-                } else {
-                    " 0 bytes stack"
-                };
+                // Pointers and numbers of the epilogue stay where the arguments are. gemm-col-lanes is at the limit of its
+                // registers: without an epilogue it spills none, with one a few.
+                let most = if kernel.name == "gemm-col-lanes" { 16 } else { 0 };
                 let stack = |line: &str| {
-                    line.contains("stack frame")
-                        && ![" 0 bytes stack", spills].iter().any(|few| line.contains(few))
+                    let (before, _) = line.split_once(" bytes stack frame")?;
+                    before.split_whitespace().last()?.parse::<u32>().ok()
                 };
-                assert!(!log.lines().any(stack), "{params} for {desc}: {log}");
+                let bytes = log.lines().filter_map(stack).max();
+                assert!(bytes.is_some_and(|bytes| bytes <= most), "{params} for {desc}: {log}");
                 eprintln!("{dtype}*{vectors}: {params}");
             }
         }

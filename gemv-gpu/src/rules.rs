@@ -151,7 +151,7 @@ pub const REAL: Rule =
 /// Rows that loads of 16 bytes begin.
 pub const ALIGNED: Rule = Rule::For(
     |desc, _| desc.align >= 4,
-    "its rows, or columns, do not begin at multiples of 16 bytes",
+    "rows (columns) do not begin at multiples of 16 bytes",
 );
 /// At least one column.
 pub const WITH_COLUMNS: Rule =

@@ -297,7 +297,7 @@ const FOR_GPUS: &[(&str, &str)] = &[
     ("row", "row-smem threads=32 rows=1 vec=1 max_n=47"),
     ("row", "row-smem threads=64 vec={v} max_n=24"),
     ("row", "row-smem threads=32 vec={h} max_n=72"),
-    ("row", "row-smem threads=32 vec=1 max_n=136"),
+    ("row", "row-smem threads=32 vec=1 max_n=200"),
 ];
 /// m and n for them.
 const EDGES: &[(usize, usize)] = &[
@@ -323,7 +323,7 @@ const EDGES: &[(usize, usize)] = &[
     (66, 24),
     (33, 47),
     (40, 72),
-    (33, 131),
+    (33, 195),
 ];
 const LARGEST: (usize, usize) = (33, 65_800);
 const FEW_EDGES: &[(usize, usize)] = &[
@@ -338,7 +338,7 @@ const FEW_EDGES: &[(usize, usize)] = &[
     (33, 47),
     (66, 24),
     (5, 70),
-    (5, 131),
+    (5, 195),
 ];
 const FEW_LONG_ROW: (usize, usize) = (1, 65_540);
 /// Not a single row: by columns.

@@ -22,7 +22,7 @@ impl Gpu {
     /// A matrix of 16-bit numbers at `address`, whose rows and columns are `steps` bytes apart. Rows ascend in memory.
     ///
     /// # Errors
-    /// The driver's, where lines do not begin at multiples of 16 bytes.
+    /// The driver's, where rows descend or lines do not begin at multiples of 16 bytes.
     pub(super) fn tensor_map(
         &self,
         address: sys::CUdeviceptr,
@@ -32,22 +32,30 @@ impl Gpu {
     ) -> Result<TensorMap> {
         let [m, n] = [m as u64, n as u64];
         // Where there is one line, the step to the next may be any.
-        let step = |lines: u64, line: u64, step: i64| match lines {
+        let step = |lines: u64, line: u64, step: u64| match lines {
             0 | 1 => (line * ELEMENT).next_multiple_of(16),
-            _ => step.unsigned_abs(),
+            _ => step,
         };
         let between = COLUMNS * ELEMENT;
         let (rank, dims, steps, sides, bytes, from) = match boxes {
             Boxes::ByColumns(of_box) => {
                 let back = if n > 1 { (n - 1) as i64 * columns.min(0) } else { 0 };
-                let (steps, sides) = ([step(n, m, columns), 0], [of_box, SEGMENT, 1]);
+                let (steps, sides) =
+                    ([step(n, m, columns.unsigned_abs()), 0], [of_box, SEGMENT, 1]);
                 (2, [m, n, 1], steps, sides, of_box * 2, address.wrapping_add_signed(back))
             }
             Boxes::ByRows(of_box) => {
                 let blocks = n.is_multiple_of(COLUMNS);
                 let dims = if blocks { [COLUMNS, m, n / COLUMNS] } else { [n, m, 1] };
                 let sides = [COLUMNS as u32, of_box, 4];
-                (if blocks { 3 } else { 2 }, dims, [step(m, n, rows), between], sides, 128, address)
+                (
+                    if blocks { 3 } else { 2 },
+                    dims,
+                    [step(m, n, rows as u64), between],
+                    sides,
+                    128,
+                    address,
+                )
             }
         };
         use sys::{
