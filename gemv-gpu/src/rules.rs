@@ -149,10 +149,8 @@ pub const ONE_MATRIX: Rule = Rule::For(|desc, _| desc.batch == 1, "the kernel is
 pub const REAL: Rule =
     Rule::For(|desc, _| !desc.dtype.is_complex(), "the kernel is for real numbers");
 /// Rows that loads of 16 bytes begin.
-pub const ALIGNED: Rule = Rule::For(
-    |desc, _| desc.align >= 4,
-    "rows (columns) do not begin at multiples of 16 bytes",
-);
+pub const ALIGNED: Rule =
+    Rule::For(|desc, _| desc.align >= 4, "rows (columns) do not begin at multiples of 16 bytes");
 /// At least one column.
 pub const WITH_COLUMNS: Rule =
     Rule::For(|desc, _| desc.n > 0, "the kernel is for matrices with columns");
