@@ -45,3 +45,48 @@ pub(crate) const KERNEL: Kernel = Kernel {
 
 const ROWS: Arg =
     compiled("rows", "Rows of a warp's part of a stage.", Values::Powers(8, 64), 32, "ROWS");
+
+#[cfg(test)]
+mod tests {
+    use gemv_core::{Desc, Dtype, Layout, Params};
+
+    use super::*;
+    use crate::testing::caps;
+
+    #[test]
+    fn candidates_are_legal_and_there_where_the_kernel_is_for() {
+        for dtype in Dtype::ALL {
+            for n in [1, 256, 4099, 200_000, (1 << 24) + 1] {
+                for rhs in [1, 2, 5, 64] {
+                    let desc = Desc { rhs, ..Desc::of(dtype, Layout::Col, (1000, n), 4) };
+                    let all = KERNEL.candidates(&desc, &caps());
+                    let meant = dtype.bytes() == 2 && rhs > 1 && n <= 1 << 24;
+                    // 16 columns have two segments at a time, of 64 parts.
+                    let meant = meant && (rhs <= 8 || n <= 128 * 256);
+                    assert_eq!(!all.is_empty(), meant, "{desc}");
+                    for params in all {
+                        KERNEL.fits(&desc, &params, &caps()).unwrap();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_box_has_the_rows_of_all_sets_and_at_most_64() {
+        let desc = Desc { rhs: 8, ..Desc::of(Dtype::Bf16, Layout::Col, (100, 5000), 4) };
+        let plan = |text: &str| {
+            let params: Params = text.parse().unwrap();
+            KERNEL.fits(&desc, &params, &caps()).map(|()| KERNEL.plan(&desc, &params, &caps()))
+        };
+        // Four units: one segment of four sets, or two of two.
+        for (text, rows) in
+            [("gemm-col-lanes segments=1 rows=16", 64), ("gemm-col-lanes segments=2 rows=16", 32)]
+        {
+            let boxes = plan(text).unwrap().launches[0].boxes;
+            assert_eq!(boxes, Some(Boxes::ByColumns(rows)), "{text}");
+        }
+        let why = plan("gemm-col-lanes segments=1 rows=32").unwrap_err();
+        assert!(why.contains("rows of a box are more than 64"), "{why}");
+    }
+}
