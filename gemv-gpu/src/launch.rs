@@ -118,13 +118,13 @@ impl Launch {
     }
 }
 
-/// The boxes of a tensor map of 16-bit numbers, of so many rows. Lines are at least as far apart as they are long.
+/// The boxes of a tensor map of numbers of 16 or 32 bits, of so many rows. Lines are at least as far apart as they are long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Boxes {
-    /// Of 64 columns of a row-major matrix. Where 64 divides its columns, it is cut into blocks of 64 along a third dimension,
-    /// and a box has four.
+    /// Of 128 bytes of columns of a row-major matrix. Where its rows are so many whole boxes, these are a third dimension of the
+    /// map, and a box has those of 256 columns.
     ByRows(u32),
-    /// Of 256 columns of a column-major matrix, and at most 64 rows. The map begins at the column with the lowest address.
+    /// Of 256 columns of a column-major matrix, and at most 128 bytes of rows. The map begins at the column with the lowest address.
     ByColumns(u32),
 }
 

@@ -233,7 +233,12 @@ pub const ROWS_IN_LOCAL_MEMORY: &[Rule] = &[
     ),
     Rule::Local(|of| {
         let [threads, rows, vec, max_n] = of.all(["threads", "rows", "vec", "max_n"]);
-        let elements = threads * rows * ((max_n / vec) | 1) * vec + max_n.next_power_of_two();
+        // As PITCH of row_smem.k: rows of elements of 2 bytes may begin anywhere in a word of 8.
+        let pitch = match of.bytes() {
+            2 if vec == 1 && max_n > 16 => ((max_n + 6) / 4 | 1) * 4 + 1,
+            _ => ((max_n / vec) | 1) * vec,
+        };
+        let elements = threads * rows * pitch + max_n.next_power_of_two();
         elements * of.bytes() + 32
     }),
 ];

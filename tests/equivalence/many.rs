@@ -424,12 +424,13 @@ fn zeros<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
 /// How the names end of the two kernels that copy boxes of a matrix whose lines begin at multiples of 16 bytes: by rows, by columns.
 const BY_BOXES: &str = "-lanes";
 
-/// Every candidate of [`BY_BOXES`] for bf16, and a few for types whose texts differ in how an element is widened, in matrices
+/// Every candidate of [`BY_BOXES`] for bf16 and f32, and a few for types whose texts differ in how an element is widened, in matrices
 /// whose rows or columns ascend or descend in memory.
 fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
     let text = |e: gemv::Error| e.to_string();
     let hopper = ["H100", "H200"].iter().any(|name| device.info().name.contains(name));
-    // The kernels that a shape is for: a single row or column lies in one layout. Blocks have several turns in the last one.
+    // The kernels that a shape is for: a single row or column lies in one layout, and f32 has one by columns alone. Blocks have
+    // several turns in the last shape.
     let dims = [
         ((1, 72, 264, 5), 2),
         ((1, 200, 1032, 16), 2),
@@ -441,6 +442,7 @@ fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
     ];
     for (turn, (dim, least)) in dims.into_iter().enumerate() {
         let (mut taken, k) = (HashSet::new(), dim.3);
+        let least = if T::DTYPE.bytes() == 2 { least } else { 1.min(dim.1 - 1) };
         let case =
             Case::<T, V>::get(dim, Same { a: Repeat::None, x: false, batch: (false, false) });
         let (_, want) = case.answer(0, false);
@@ -464,7 +466,7 @@ fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
             let desc = Desc { vectors: V::DTYPE, rhs: k, ..a.desc() };
             let mut all = device.backend().candidates(&desc);
             all.retain(|p| p.kernel().as_str().ends_with(BY_BOXES));
-            if V::DTYPE != Dtype::Bf16 {
+            if T::DTYPE.bytes() == 2 && V::DTYPE != Dtype::Bf16 {
                 all = in_turn(&all, turn, 3);
             }
             for params in &all {
@@ -542,7 +544,8 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
                 })
             }),
         );
-        if id.starts_with("cuda") && size != Size::Tiny && pair.0.bytes() == 2 {
+        let narrow = pair.0.bytes() == 2 || pair == (Dtype::F32, Dtype::F32);
+        if id.starts_with("cuda") && size != Size::Tiny && narrow {
             add("boxes", Box::new(move |device| with_pair!(pair, T, V => boxes::<T, V>(device))));
         }
         // Where programs are compiled, of one text, those of f32 and f64 stand for the others.

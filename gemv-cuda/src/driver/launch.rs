@@ -239,7 +239,8 @@ impl Gpu {
                 let bytes = arguments.types.0.bytes();
                 let address = a.block.at + (a.first * bytes) as u64;
                 let [_, rows, columns] = a.strides.map(|s| s as i64 * bytes as i64);
-                Some(self.tensor_map(address, [a.dim[1], a.dim[2]], [rows, columns], boxes)?)
+                let (dim, steps) = ([a.dim[1], a.dim[2]], [rows, columns]);
+                Some(self.tensor_map(address, dim, steps, bytes as u32, boxes)?)
             }
         };
         let [a0, x0, y0] = [a, x, y].map(|o| o.first as u64);

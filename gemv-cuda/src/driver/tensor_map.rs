@@ -11,15 +11,12 @@ use super::gpu::Gpu;
 #[repr(C, align(64))]
 pub(super) struct TensorMap([u64; 16]);
 
-/// Bytes of a number.
-const ELEMENT: u64 = 2;
-
-/// Columns of a box by rows: 128 bytes, the most that the copy engine swizzles; and of a segment, which a box by columns has.
-const COLUMNS: u64 = 64;
+/// Bytes of a box's line, the most that the copy engine swizzles; and columns of a segment.
+const LINE: u64 = 128;
 const SEGMENT: u32 = 256;
 
 impl Gpu {
-    /// A matrix of 16-bit numbers at `address`, whose rows and columns are `steps` bytes apart. Rows ascend in memory.
+    /// A matrix of numbers of `element` bytes, 2 or 4, at `address`, whose rows and columns are `steps` bytes apart. Rows ascend in memory.
     ///
     /// # Errors
     /// The driver's, where rows descend or lines do not begin at multiples of 16 bytes.
@@ -28,34 +25,29 @@ impl Gpu {
         address: sys::CUdeviceptr,
         [m, n]: [usize; 2],
         [rows, columns]: [i64; 2],
+        element: u32,
         boxes: Boxes,
     ) -> Result<TensorMap> {
         let [m, n] = [m as u64, n as u64];
         // Where there is one line, the step to the next may be any.
         let step = |lines: u64, line: u64, step: u64| match lines {
-            0 | 1 => (line * ELEMENT).next_multiple_of(16),
+            0 | 1 => (line * u64::from(element)).next_multiple_of(16),
             _ => step,
         };
-        let between = COLUMNS * ELEMENT;
+        let of_line = LINE / u64::from(element);
         let (rank, dims, steps, sides, bytes, from) = match boxes {
             Boxes::ByColumns(of_box) => {
                 let back = if n > 1 { (n - 1) as i64 * columns.min(0) } else { 0 };
                 let (steps, sides) =
                     ([step(n, m, columns.unsigned_abs()), 0], [of_box, SEGMENT, 1]);
-                (2, [m, n, 1], steps, sides, of_box * 2, address.wrapping_add_signed(back))
+                (2, [m, n, 1], steps, sides, of_box * element, address.wrapping_add_signed(back))
             }
             Boxes::ByRows(of_box) => {
-                let blocks = n.is_multiple_of(COLUMNS);
-                let dims = if blocks { [COLUMNS, m, n / COLUMNS] } else { [n, m, 1] };
-                let sides = [COLUMNS as u32, of_box, 4];
-                (
-                    if blocks { 3 } else { 2 },
-                    dims,
-                    [step(m, n, rows as u64), between],
-                    sides,
-                    128,
-                    address,
-                )
+                let whole = n.is_multiple_of(of_line);
+                let (rank, dims) =
+                    if whole { (3, [of_line, m, n / of_line]) } else { (2, [n, m, 1]) };
+                let sides = [of_line as u32, of_box, SEGMENT / of_line as u32];
+                (rank, dims, [step(m, n, rows as u64), LINE], sides, LINE as u32, address)
             }
         };
         use sys::{
@@ -77,7 +69,11 @@ impl Gpu {
             sys::cuTensorMapEncodeTiled(
                 (&raw mut map).cast(),
                 // Bits, whatever number they are.
-                Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+                if element == 2 {
+                    Type::CU_TENSOR_MAP_DATA_TYPE_UINT16
+                } else {
+                    Type::CU_TENSOR_MAP_DATA_TYPE_UINT32
+                },
                 rank,
                 from as *mut _,
                 dims.as_ptr(),

@@ -1,4 +1,4 @@
-// gemm-col-lanes: Y = alpha A X + beta Y, column-major, one matrix of 16-bit numbers: gemm-row-lanes (gemm_row_lanes.cu) with
+// gemm-col-lanes: Y = alpha A X + beta Y, column-major, one matrix of numbers of 16 or 32 bits: gemm-row-lanes (gemm_row_lanes.cu) with
 // COLUMNS = 1.
 //
 //   copies     A segment of all sets of rows is one box, which the copy engine swizzles as wide as a column of it is.

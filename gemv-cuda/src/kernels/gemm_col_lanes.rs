@@ -1,4 +1,4 @@
-//! `gemm-col-lanes`: one column-major matrix of 16-bit numbers and several right-hand sides; a thread has whole lanes.
+//! `gemm-col-lanes`: one column-major matrix of numbers of 16 or 32 bits and several right-hand sides; a thread has whole lanes.
 //!
 //! Its text is `gemm_row_lanes.cu` behind `gemm_col_lanes.cu`; what it shares with `gemm-row-lanes` is described there.
 
@@ -10,7 +10,7 @@ use super::gemm_row_lanes::{RULES, SEGMENTS, STAGES, TILE_RHS, plan, sets, units
 
 pub(crate) const KERNEL: Kernel = Kernel {
     name: "gemm-col-lanes",
-    about: "Several right-hand sides and one column-major matrix of 16-bit numbers, on Hopper: the copy engine \
+    about: "Several right-hand sides and one column-major matrix of f16, bf16 or f32, on Hopper: the copy engine \
             brings columns to shared memory, and each thread has whole lanes of rows.",
     source: gemv_gpu::source![
         GEMM_PRELUDE,
@@ -24,9 +24,13 @@ pub(crate) const KERNEL: Kernel = Kernel {
     mixed: true,
     rules: &[
         BY_COLUMNS,
+        Rule::For(
+            |desc, _| desc.dtype.bytes() <= 4 && desc.vectors.acc_bytes() == 4,
+            "the kernel is for a matrix of f16, bf16 or f32 and sums of f32",
+        ),
         Rule::All(RULES),
         // A line that the copy engine swizzles has at most 128 bytes.
-        Rule::AtMost("rows of a box", |of| sets(of) * of.get("rows"), |_| 64),
+        Rule::AtMost("bytes of a box's line", |of| sets(of) * of.get("rows") * of.bytes(), |_| 128),
     ],
     candidates: &[
         List::Only(|of| of.rhs() != 1),
@@ -34,9 +38,11 @@ pub(crate) const KERNEL: Kernel = Kernel {
         // Fewer segments leave longer runs of each column.
         List::Values("segments", |of| {
             let most = of.first_segments().max(1).next_power_of_two();
-            [1, 2, 4].map(|part| (units(of) / part).clamp(1, most)).into()
+            // At most so many sets of eight rows are as long as a line.
+            let least = (units(of) * 8 * of.bytes() / 128).max(1);
+            [1, 2, 4].map(|part| (units(of) / part).min(most).max(least)).into()
         }),
-        List::Shapes(&["rows", "stages"], &[&[32, 3], &[16, 3], &[16, 6], &[8, 6]]),
+        List::Shapes(&["rows", "stages"], &[&[32, 3], &[16, 3], &[16, 6], &[8, 6], &[8, 3]]),
         List::Once,
     ],
     plan: |of| plan(of, "gemm_col_lanes", Boxes::ByColumns((sets(of) * of.get("rows")) as u32)),
@@ -60,7 +66,7 @@ mod tests {
                 for rhs in [1, 2, 5, 64] {
                     let desc = Desc { rhs, ..Desc::of(dtype, Layout::Col, (1000, n), 4) };
                     let all = KERNEL.candidates(&desc, &caps());
-                    let meant = dtype.bytes() == 2 && rhs > 1 && n <= 1 << 24;
+                    let meant = dtype.bytes() <= 4 && rhs > 1 && n <= 1 << 24;
                     // 16 columns have two segments at a time, of 64 parts.
                     let meant = meant && (rhs <= 8 || n <= 128 * 256);
                     assert_eq!(!all.is_empty(), meant, "{desc}");
@@ -73,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_box_has_the_rows_of_all_sets_and_at_most_64() {
+    fn a_box_has_the_rows_of_all_sets_and_at_most_128_bytes() {
         let desc = Desc { rhs: 8, ..Desc::of(Dtype::Bf16, Layout::Col, (100, 5000), 4) };
         let plan = |text: &str| {
             let params: Params = text.parse().unwrap();
@@ -87,6 +93,6 @@ mod tests {
             assert_eq!(boxes, Some(Boxes::ByColumns(rows)), "{text}");
         }
         let why = plan("gemm-col-lanes segments=1 rows=32").unwrap_err();
-        assert!(why.contains("rows of a box are more than 64"), "{why}");
+        assert!(why.contains("bytes of a box's line are more than 128"), "{why}");
     }
 }

@@ -53,13 +53,13 @@
 #define THREADS ((COMPUTE + 1 + ADDERS) * 32)
 #define BUFFERS (STAGES + 3)
 #define BOX_BYTES (ROWS * 128)
-#define UNIT_BYTES (4 * BOX_BYTES)
+#define UNIT_BYTES (ROWS * SEG * A_ELEM_BYTES)
 #define STAGE_BYTES (UNITS * UNIT_BYTES)
 // Sums of a unit, and of a buffer.
 #define UNIT_SUMS (ROWS * TILE_RHS)
 #define BUFFER (UNITS * UNIT_SUMS)
 // By columns: bytes of a column in a box, and of the box of a segment, which has the rows of all sets.
-#define COLUMN_BYTES (SETS * ROWS * 2)
+#define COLUMN_BYTES (SETS * ROWS * A_ELEM_BYTES)
 #define SEGMENT_BYTES (SETS * UNIT_BYTES)
 
 // Super-segments of a row, segments of the first one, parts of each: as in the plan.
@@ -130,6 +130,29 @@ typedef float2 SUMS_TOGETHER;
 typedef float4 SUMS_TOGETHER;
 #endif
 
+// The bits of a thread's index that are bits 2, 1, 0 of its column. The threads of half a warp load 8 bytes each of four
+// columns at a time: these are in different banks, with lines of 128, 64, or 32 bytes.
+#if A_ELEM_BYTES == 4 && SETS * ROWS == 32
+#define BIT_2 8
+#define BIT_1 4
+#define BIT_0 16
+#elif A_ELEM_BYTES == 4 && SETS * ROWS == 16
+#define BIT_2 8
+#define BIT_1 16
+#define BIT_0 4
+#else
+#define BIT_2 16
+#define BIT_1 8
+#define BIT_0 4
+#endif
+
+// Elements of a thread's two rows. Of bf16 the first is of the row that the thread is left with.
+#define CHOSEN (A_DTYPE == 3)
+#if A_ELEM_BYTES == 4
+STATIC void load_two(ACC (&to)[2], const U32 at) {
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(to[0]), "=f"(to[1]) : "r"(at));
+}
+#else
 // Four matrices of 8 rows and 8 columns: of each, the thread's two rows of its column.
 struct Words {
   U32 w[4];
@@ -144,20 +167,21 @@ STATIC void load_words(Words &to, const U32 at) {
          : "=r"(to.w[0]), "=r"(to.w[1]), "=r"(to.w[2]), "=r"(to.w[3]) : "r"(at));
 }
 
-// Elements of a thread's two rows. Of bf16 the first is of the row that the thread is left with: a permutation of bytes widens,
-// and its selector says of which half. (A shift would be a multiplication, in the pipe of the products.)
-#define CHOSEN (A_DTYPE == 3)
+// A permutation of bytes widens bf16, and its selector says of which half. (A shift would be a multiplication, in the pipe of the
+// products.)
 STATIC void widen_words(ACC (&to)[4][2], const Words &from, const U32 first, const U32 second) {
 #pragma unroll
   for (U32 e = 0; e < 4; e++)
     if (CHOSEN) to[e][0] = AS_F32(__byte_perm(from.w[e], 0, first)), to[e][1] = AS_F32(__byte_perm(from.w[e], 0, second));
     else to[e][0] = a_widen((A_ELEM)from.w[e]), to[e][1] = a_widen((A_ELEM)(from.w[e] >> 16));
 }
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, const __grid_constant__ TENSOR_MAP map) {
   extern __shared__ __align__(1024) unsigned char shared[];
   ACC *const sums = (ACC *)(shared + UNITS * STAGES * UNIT_BYTES);
-  const U32 t = LID % 32, g = t / 4, warp = LID / 32, unit = warp / X_GROUPS;
+  const U32 t = LID % 32, g = (t & BIT_2) / (BIT_2 / 4) + (t & BIT_1) / (BIT_1 / 2) + (t & BIT_0) / BIT_0;
+  const U32 warp = LID / 32, unit = warp / X_GROUPS;
   const U32 k = unit % SEGMENTS, first_col = warp % X_GROUPS * COLS;
   // Barriers: stages of the ring that are full and empty, buffers that are full and free.
   const U32 ring = shared_address(shared), full = shared_address(sums + BUFFERS * BUFFER), empty = full + STAGES * 8;
@@ -208,15 +232,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
 
   // Slots, and which of its two rows the thread is left with.
   const U32 mine = COLS == 4 ? g >> 1 : g >> 2, row_bit = COLS == 4 ? g & 1 : g >> 1 & 1;
+#if A_ELEM_BYTES == 2
   U32 first_half = row_bit ? 0x3244 : 0x1044, second_half = row_bit ? 0x1044 : 0x3244;
   asm volatile("" : "+r"(first_half), "+r"(second_half));
+#endif
   // Whether the rows of the thread have changed places.
   const bool other = !CHOSEN && row_bit;
   const bool writes = COLS == 4 || (g & 1) == 0;
 #if COLUMNS
+  const bool descends = cs < 0 && n > 1;
+#endif
+#if A_ELEM_BYTES == 4
+  // Where columns descend in memory, so they do in a box: a thread has its turns in the other order, and its column of a box
+  // is another one. A column's vectors of 4 rows are swizzled by the place of the column.
+  const U32 flipped = descends ? 63 : 0;
+  const U32 swizzle = g / (128 / COLUMN_BYTES), first_chunk = unit / SEGMENTS * (ROWS / 4) + t % 4 / 2;
+  const U32 from_unit = ring + k * SEGMENT_BYTES + g * COLUMN_BYTES + t % 2 * 8 + (descends ? 3 * 64 * COLUMN_BYTES : 0);
+  const U32 forward = descends ? -64 * COLUMN_BYTES : 64 * COLUMN_BYTES;
+  const auto tile_at = [&](const U32 stage, const U32 tile) {
+    return from_unit + stage * STAGE_BYTES + ((first_chunk + 2 * tile) ^ swizzle) * 16;
+  };
+#elif COLUMNS
   // Where the thread reads column c of a tile, of those whose loads it gives the addresses of. Where columns descend in memory,
   // so they do in a box. A column's vectors of 8 rows are swizzled by the place of the column.
-  const bool descends = cs < 0 && n > 1;
   const U32 c = t % 8 + 16 * (t >> 3 & 1) + 64 * (t >> 4), place = descends ? SEG - 1 - c : c;
   const U32 swizzle = place % 8 / (128 / COLUMN_BYTES), first_chunk = unit / SEGMENTS * (ROWS / 8);
   const U32 from_unit = ring + k * SEGMENT_BYTES + place * COLUMN_BYTES;
@@ -344,27 +382,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
     if (COLS == 4) {
       if (step == 1)
 #pragma unroll
-        for (U32 e = 0; e < 4; e++) sent[e] = acc_xor(before[e / 2][COLS / 2 + e % 2], 16);
+        for (U32 e = 0; e < 4; e++) sent[e] = acc_xor(before[e / 2][COLS / 2 + e % 2], BIT_2);
       if (step == 2) {
 #pragma unroll
         for (U32 e = 0; e < 4; e++) before[e / 2][e % 2] = acc_add(before[e / 2][e % 2], sent[e]);
-        sent[0] = acc_xor(before[0][1], 8), sent[1] = acc_xor(before[1][1], 8);
+        sent[0] = acc_xor(before[0][1], BIT_1), sent[1] = acc_xor(before[1][1], BIT_1);
       }
       if (step == 3) {
         before[0][0] = acc_add(before[0][0], sent[0]), before[1][0] = acc_add(before[1][0], sent[1]);
-        sent[0] = acc_xor(other ? before[0][0] : before[1][0], 4);
+        sent[0] = acc_xor(other ? before[0][0] : before[1][0], BIT_0);
         before[0][0] = other ? before[1][0] : before[0][0];
       }
     } else {
-      if (step == 1) sent[0] = acc_xor(before[0][1], 16), sent[1] = acc_xor(before[1][1], 16);
+      if (step == 1) sent[0] = acc_xor(before[0][1], BIT_2), sent[1] = acc_xor(before[1][1], BIT_2);
       if (step == 2) {
         before[0][0] = acc_add(before[0][0], sent[0]), before[1][0] = acc_add(before[1][0], sent[1]);
-        sent[0] = acc_xor(other ? before[0][0] : before[1][0], 8);
+        sent[0] = acc_xor(other ? before[0][0] : before[1][0], BIT_1);
         before[0][0] = other ? before[1][0] : before[0][0];
       }
       if (step == 3) {
         before[0][0] = acc_add(before[0][0], sent[0]);
-        sent[0] = acc_xor(before[0][0], 4);
+        sent[0] = acc_xor(before[0][0], BIT_0);
       }
     }
     if (step == 5) {
@@ -394,7 +432,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
       const ELEM *const xs = x + x0 + (I64)first_of(part, k) * xrs + (I64)(c0 + first_col) * xcs;
       const U32 cols = rhs - c0 < first_col + COLS ? (rhs - c0 < first_col ? 0 : (U32)(rhs - c0) - first_col) : COLS;
       const bool vectors = xcs == 1 && cols == COLS && ((ADDRESS(xs) | (U64)(xrs * (I64)sizeof(ELEM))) & (COLS * sizeof(ELEM) - 1)) == 0;
-      const auto column_of = [&](const U32 e) { return 64 * (e % 4) + 8 * ((e >> 4) + 2 * (e >> 3 & 1) + 4 * (e >> 2 & 1)) + g; };
+      const auto column_of = [&](const U32 e) {
+        const U32 of_64 = 8 * ((e >> 4) + 2 * (e >> 3 & 1) + 4 * (e >> 2 & 1)) + g;
+#if A_ELEM_BYTES == 4
+        return 64 * (e % 4) + (of_64 ^ flipped);
+#else
+        return 64 * (e % 4) + of_64;
+#endif
+      };
       if (vectors) {
 #pragma unroll
         for (U32 e = 0; e < 32; e++) {
@@ -437,8 +482,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
 #else
     U32 at = from_unit + slot * STAGE_BYTES;
 #endif
+#if A_ELEM_BYTES == 2
     Words words[2];
     load_words(words[0], at + offset[0]), load_words(words[1], at + offset[0] + half);
+#endif
 #pragma unroll
     for (U32 r = 0; r < 2; r++)
 #pragma unroll
@@ -446,16 +493,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
     to_before = 0;
     // Elements of a step and of the next one.
     ACC d[2][4][2];
+#if A_ELEM_BYTES == 2
     widen_words(d[0], words[0], first_half, second_half);
+#else
+    // Of step q.
+    const auto load = [&](ACC (&to)[4][2], const U32 at, const U32 q) {
+#pragma unroll
+      for (U32 e = 0; e < 4; e++) {
+        const U32 o = q / 4 + 2 * (e % 2), h = q / 2 % 2, i = q % 2 * 2 + e / 2;
+        load_two(to[e], at + i * forward + (8 * o + 32 * h) * COLUMN_BYTES);
+      }
+    };
+    load(d[0], at, 0);
+#endif
     // The products of a tile. The first words of the one that follows are loaded meanwhile.
     const auto compute = [&](const U32 next, ACC *const to) {
       ACC lane[2][2][COLS], lower[2][2][COLS], first[2][COLS];
 #pragma unroll
       for (U32 q = 0; q < 8; q++) {
         const U32 pb = q / 4, h = q / 2 % 2, ip = q % 2;
+#if A_ELEM_BYTES == 2
         const U32 ahead = (q + 2) % 8;
         load_words(words[q % 2], (q < 6 ? at : next) + offset[ahead / 4 + ahead / 2 % 2 * 2] + ahead % 2 * half);
         widen_words(d[(q + 1) % 2], words[(q + 1) % 2], first_half, second_half);
+#else
+        load(d[(q + 1) % 2], q < 7 ? at : next, (q + 1) % 8);
+#endif
         exchange(q);
 #pragma unroll
         for (U32 ii = 0; ii < 2; ii++)

@@ -22,7 +22,14 @@ pub(crate) const KERNEL: Kernel = Kernel {
     ],
     defines: &[SM_90A],
     mixed: true,
-    rules: &[BY_ROWS, Rule::All(RULES)],
+    rules: &[
+        BY_ROWS,
+        Rule::For(
+            |desc, _| desc.dtype.bytes() == 2 && desc.vectors.acc_bytes() == 4,
+            "the kernel is for a matrix of f16 or bf16 and sums of f32",
+        ),
+        Rule::All(RULES),
+    ],
     candidates: &[
         List::Only(|of| of.rhs() != 1),
         List::Value("tile_rhs", |of| of.rhs().min(16).next_power_of_two()),
@@ -52,10 +59,6 @@ pub(super) const STAGES: Arg =
 
 pub(super) const RULES: &[Rule] = &[
     Rule::For(|_, caps| caps.sm_90a, "the kernel is for the architecture sm_90a"),
-    Rule::For(
-        |desc, _| desc.dtype.bytes() == 2 && desc.vectors.acc_bytes() == 4,
-        "the kernel is for a matrix of f16 or bf16 and sums of f32",
-    ),
     ONE_MATRIX,
     ALIGNED,
     OF_TWO_LEVELS,
@@ -97,7 +100,7 @@ pub(super) fn plan(of: &Case<'_>, entry: &'static str, boxes: Boxes) -> Plan {
     let mut first = Launch::new(entry, blocks, THREADS).waiting();
     // The ring, buffers of sums, barriers.
     let (units, buffers) = (sets(of) * segments, stages + 3);
-    let ring = stages * units * rows * SEGMENT * 2;
+    let ring = stages * units * rows * SEGMENT * of.bytes();
     let bytes = ring + buffers * units * rows * cols * 4 + 16 * (stages + buffers);
     (first.shared, first.boxes) = (bytes as u32, Some(boxes));
     parts_plan(of, first, of.parts(segments))
