@@ -3,6 +3,7 @@
 
 use gemv_core::{Arg, Layout, Params, Values, order};
 
+use crate::Language;
 use crate::kernel::{Case, List, Rule};
 use crate::launch::{Launch, MAX_GRID, Plan};
 use crate::split::{MAX_SPLIT, Split, split_sets};
@@ -233,10 +234,12 @@ pub const ROWS_IN_LOCAL_MEMORY: &[Rule] = &[
     ),
     Rule::Local(|of| {
         let [threads, rows, vec, max_n] = of.all(["threads", "rows", "vec", "max_n"]);
-        // As PITCH of row_smem.k: rows of elements of 2 bytes may begin anywhere in a word of 8.
-        let pitch = match of.bytes() {
-            2 if vec == 1 && max_n > 16 => ((max_n + 6) / 4 | 1) * 4 + 1,
-            _ => ((max_n / vec) | 1) * vec,
+        // As PITCH of row_smem.k: on CUDA, rows of elements of 2 bytes may begin anywhere in a word of 8.
+        let shifted = of.caps.language == Language::Cuda && of.bytes() == 2 && vec == 1;
+        let pitch = if shifted && max_n > 16 {
+            ((max_n + 6) / 4 | 1) * 4 + 1
+        } else {
+            ((max_n / vec) | 1) * vec
         };
         let elements = threads * rows * pitch + max_n.next_power_of_two();
         elements * of.bytes() + 32
@@ -456,7 +459,7 @@ mod tests {
     use gemv_core::{Desc, Dtype};
 
     use super::*;
-    use crate::{Caps, Kernel, Language};
+    use crate::{Caps, Kernel};
 
     #[test]
     fn a_part_has_at_most_as_many_segments_as_asked_and_is_counted_where_it_has_one() {
