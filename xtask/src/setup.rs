@@ -90,9 +90,6 @@ fn system_packages(sh: &Shell) -> Result<()> {
     if cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stderr().run().is_err() {
         missing.push("python3-venv");
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
     install(sh, &missing)
 }
 
@@ -108,7 +105,7 @@ fn mpi(sh: &Shell) -> Result<()> {
     if !libclang()? {
         missing.push("libclang-dev");
     }
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    install(sh, &missing)
 }
 
 /// Whether there is a libclang, with the headers that a compiler has of its own.
@@ -138,21 +135,20 @@ pub fn programs(sh: &Shell, programs: &[(&str, &str)]) -> Result<()> {
     let there = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
     let missing: Vec<&str> =
         programs.iter().filter(|(name, _)| !there(name)).map(|(_, package)| *package).collect();
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    install(sh, &missing)
 }
 
 /// Installs the packages of these files that are missing.
 pub fn files(sh: &Shell, files: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<&str> = files
-        .iter()
-        .filter(|(file, _)| !Path::new(file).exists())
-        .map(|(_, package)| *package)
-        .collect();
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    let missing = files.iter().filter(|(file, _)| !Path::new(file).exists());
+    install(sh, &missing.map(|(_, package)| *package).collect::<Vec<_>>())
 }
 
-/// Installs these packages of Debian or Ubuntu.
+/// Installs these packages of Debian or Ubuntu, if there are any.
 pub fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
     let names = packages.join(" ");
     if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
         bail!("there is no apt-get: install {names} by this system's own means");
