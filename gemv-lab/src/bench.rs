@@ -154,10 +154,8 @@ pub(crate) struct Sample {
 }
 
 /// The names of its fields, in order.
-pub(crate) const COLUMNS: [&str; 21] = [
-    "device", "name", "dtype", "layout", "curve", "m", "n", "rhs", "batch", "bytes", "caches",
-    "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command", "spread",
-];
+pub(crate) const COLUMNS: &str = "device,name,dtype,layout,curve,m,n,rhs,batch,bytes,caches,who,params,us,gbs,read_us,\
+                                  driver,version,date,command,spread";
 
 fn one() -> usize {
     1
@@ -205,7 +203,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let (file, has_header) = append(path, &COLUMNS.join(","))?;
+            let (file, has_header) = append(path, COLUMNS)?;
             Some(csv::WriterBuilder::new().has_headers(!has_header).from_writer(file))
         }
         None => None,

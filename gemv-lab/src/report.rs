@@ -789,7 +789,7 @@ mod tests {
     /// or a sentence. Counts both.
     fn answers(
         name: &str,
-        header: &[&str],
+        header: &str,
         (lines, rest): (&[&str], &[&str]),
         places: &[Vec<usize>],
     ) -> [usize; 2] {
@@ -804,7 +804,7 @@ mod tests {
             };
             let (lines, rest) =
                 (lines.iter().map(changed), rest.iter().map(|line| format!("{line}\n")));
-            let text = header.join(",") + "\n" + &lines.chain(rest).collect::<String>();
+            let text = header.to_owned() + "\n" + &lines.chain(rest).collect::<String>();
             let mut data = Data::default();
             match data.add(Path::new(name), &text).and_then(|()| data.page()) {
                 Ok(page) => {
@@ -833,7 +833,7 @@ mod tests {
                 );
                 let lines: [&str; 1] = [&line];
                 let [drawn, told] =
-                    answers("f.csv", &crate::bench::COLUMNS, (&lines, &lines), &places);
+                    answers("f.csv", crate::bench::COLUMNS, (&lines, &lines), &places);
                 (pages, refused) = (pages + drawn, refused + told);
             }
         }
@@ -843,7 +843,7 @@ mod tests {
     #[test]
     fn a_number_that_cannot_be_is_told_with_its_line() {
         let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,,\n";
-        let text = crate::bench::COLUMNS.join(",") + "\n" + line;
+        let text = format!("{}\n{line}", crate::bench::COLUMNS);
         let e = Data::default().add(Path::new("f.csv"), &text).unwrap_err();
         assert_eq!(e.to_string(), "line 2, f32 row 64x128: it holds a number that cannot be");
     }
@@ -856,7 +856,7 @@ mod tests {
         let places = [3, 4, 5, 6, 8, 9, 10, 11, 14, 16].map(|k| vec![k]);
         let places = [&places[..], &[vec![3, 4]]].concat();
         let lines = (&[trial, end][..], &[][..]);
-        let [pages, refused] = answers("f32.cells.csv", &record::HEADER, lines, &places);
+        let [pages, refused] = answers("f32.cells.csv", record::HEADER, lines, &places);
         assert!(pages > 50 && refused > 20, "{pages} pages, {refused} refused");
     }
 }

@@ -42,7 +42,7 @@ pub use decision_list::decision_list;
 pub use fit::{Fit, fit};
 pub use incumbent::present_rows;
 pub use measurements::{Measurements, noise};
-pub use mesh::{Mesh, Point};
+pub use mesh::Mesh;
 pub use problem::many;
 pub use regret::{Holdout, Regret, holdout};
 pub use runner::DeviceRunner;

@@ -429,17 +429,8 @@ impl Grid {
         let [(widest, least), (m0, m1), (n0, n1)] = area.0;
         let high = if widest == 0 { Align::ANY.high } else { self.aligns[widest] };
         let low = if least + 1 == self.aligns.len() { Align::ANY.low } else { self.aligns[least] };
-        Row {
-            dtype: Some(class.dtype),
-            layout: Some(class.layout),
-            align: Align { low, high },
-            rhs: class.counts(),
-            batch: class.batch(),
-            m: self.m.range(m0, m1),
-            n: self.n.range(n0, n1),
-            params: choice.part,
-            partial: !choice.whole,
-        }
+        let row = class.row(self.m.range(m0, m1), self.n.range(n0, n1), choice.part);
+        Row { align: Align { low, high }, partial: !choice.whole, ..row }
     }
 }
 

@@ -192,17 +192,8 @@ impl CostGrid {
             let gaps: Vec<_> = (0..side).filter_map(gap).collect();
             for run in gaps.chunk_by(|a, b| a.1 == b.1) {
                 let (first, last) = (run[0], run[run.len() - 1]);
-                rows.push(Row {
-                    dtype: Some(class.dtype),
-                    layout: Some(class.layout),
-                    align: class.align,
-                    rhs: class.counts(),
-                    batch: class.batch(),
-                    m: range(&self.m, k, k),
-                    n: range(&self.n, first.0, last.0),
-                    params: first.1,
-                    partial: false,
-                });
+                let n = range(&self.n, first.0, last.0);
+                rows.push(class.row(range(&self.m, k, k), n, first.1));
             }
         }
         rows
@@ -311,18 +302,8 @@ impl CostGrid {
         let legal = |desc: &Desc, params: &Params| *params == stays || legal(desc, params);
         let mut rows: Vec<Row> = Vec::new();
         for &((i0, i1, j0, j1), c) in leaves {
-            let mut row = Row {
-                dtype: Some(class.dtype),
-                layout: Some(class.layout),
-                align: class.align,
-                rhs: class.counts(),
-                batch: class.batch(),
-                m: range(&self.m, i0, i1),
-                n: range(&self.n, j0, j1),
-                params: c.map_or(stays, |c| self.choices[c]),
-                partial: false,
-            };
-            let params = row.params;
+            let params = c.map_or(stays, |c| self.choices[c]);
+            let mut row = class.row(range(&self.m, i0, i1), range(&self.n, j0, j1), params);
             clip(&mut row, |desc| legal(desc, &params));
             rows.push(row);
         }

@@ -224,7 +224,7 @@ fn a_sweep_is_cheap_and_its_table_has_little_regret() {
     let mut known = Measurements::new();
     let mut progress = Count(0, usize::MAX);
     assert!(sweep(&mut device, &mesh, &[CLASS], &settings, &mut known, &mut progress));
-    let points = mesh.points(CLASS).len();
+    let points = mesh.problems(CLASS).len();
     assert_eq!(known.len(), points);
     assert!(refine(&mut device, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress));
     let finer = known.len() - points;
@@ -322,8 +322,7 @@ fn where_it_is_best(is_legal: fn(usize) -> bool) -> (Params, Table) {
     let legal = |d: &Desc, p: &Params| is_legal(d.n) || *p != fast;
     let mut known = Measurements::new();
     let mut runner = Scripted::new(0.0);
-    for at in mesh.points(CLASS) {
-        let d = mesh.desc(CLASS, at).unwrap();
+    for d in mesh.problems(CLASS) {
         let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
         let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
         if is_legal(d.n) {
@@ -800,14 +799,14 @@ fn each_class_of_right_hand_sides_has_rows_of_its_own() {
     let mut progress = Count(0, usize::MAX);
     assert!(sweep(&mut Sides, &mesh, &classes, &settings, &mut known, &mut progress));
     for class in classes {
-        let points = mesh.points(class).len();
+        let points = mesh.problems(class).len();
         assert_eq!(known.keys().filter(|d| d.rhs == class.rhs).count(), points);
         // 32768 x 32768 is 4 GiB.
         assert_eq!(points, 15, "{class:?}");
     }
     // The largest of A, X and Y counts.
     let small = Mesh::of(vec![16, 32_768], 1 << 21);
-    assert_eq!([1, 16, 17].map(|rhs| small.points(class(rhs)).len()), [3, 3, 1]);
+    assert_eq!([1, 16, 17].map(|rhs| small.problems(class(rhs)).len()), [3, 3, 1]);
 
     let legal = |desc: &Desc, params: &Params| {
         // A rule that relates a tile and the number of columns.
