@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use super::paper::Timed;
 use super::*;
 use gemv_core::{Align, Desc, Dtype, Error, Layout, Params, Table};
 
@@ -377,21 +378,12 @@ fn no_rows_of_what_is_no_candidate() {
 #[test]
 fn one_point_does_not_speak_for_its_line() {
     let (usual, odd) = (space()[0], space()[1]);
-    let mut runner = Scripted::new(0.0);
+    let mut runner = named(vec![usual, odd]);
     let mut known = Measurements::new();
     let lines = [16, 64].into_iter().flat_map(|n| [4, 16, 64, 256, 1024].map(|m| (m, n)));
     for (m, n) in lines.chain([(1024, 32)]) {
-        let d = desc(m, n);
-        let mut result = search(&mut runner, &d, &[usual, odd], &[], &SearchSettings::default());
-        let best = result.best().unwrap().clone();
         let (first, second) = if n == 32 { (odd, usual) } else { (usual, odd) };
-        result.trials = [(first, 1e-6), (second, 3e-6)]
-            .map(|(params, t)| {
-                let launch_id = launch_id(&params);
-                Trial { params, launch_id, seconds: t, low: t, high: t, ..best.clone() }
-            })
-            .into();
-        known.insert(d, result);
+        known.extend([at(desc(m, n), [(first, 1e-6), (second, 3e-6)])]);
     }
     let table = fitted(&mut runner, &known, LEGAL);
     for (m, expected) in [(4, usual), (16, usual), (64, usual), (256, usual), (1024, odd)] {
@@ -427,7 +419,7 @@ fn a_line_with_one_point_takes_after_its_own_side() {
         });
         known.extend([at(d, times)]);
     }
-    let mut runner = Named([one, few, many, narrow].into());
+    let mut runner = named([one, few, many, narrow].into());
     let table = fitted(&mut runner, &known, &legal);
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
@@ -460,7 +452,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
         let all = [few, short, long, tall].into_iter().filter(|p| legal(&d, p));
         known.extend([at(d, all.map(|p| (p, if p == best { 1e-6 } else { 3e-6 })))]);
     }
-    let mut runner = Named([few, short, long, tall].into());
+    let mut runner = named([few, short, long, tall].into());
     let table = fitted(&mut runner, &known, &legal);
     for (m, n, choice) in
         [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
@@ -479,7 +471,7 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let known = timed(&[4, 64, 1024], &[16, 256, 4096], &|_, _| {
         vec![(best, 1e-6), (good, 2e-6), (bad, 3e-6)]
     });
-    let mut runner = Named([best, good, bad].into());
+    let mut runner = named([best, good, bad].into());
     let table = fitted(&mut runner, &known, &legal);
     for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
         for m in [1, 64, 5000] {
@@ -529,7 +521,7 @@ fn from(known: &Measurements, rows: &str, limit: usize) -> (Fit, Table) {
     choices.dedup();
     let from = Table::parse("present", rows).unwrap().rows;
     let settings = FitSettings { limit, from, ..FitSettings::default() };
-    let part = fit(&mut Named(choices), CLASS, known, LEGAL, &settings);
+    let part = fit(&mut named(choices), CLASS, known, LEGAL, &settings);
     let table = Table { rows: part.rows.clone(), ..Table::default() };
     (part, table)
 }
@@ -548,7 +540,7 @@ fn no_row_is_for_what_its_kernel_cannot_compute() {
         let best = if n <= 16 { few } else { wide };
         vec![(best, 1.0), (any, 1.5)]
     });
-    let rows = fitted(&mut Named(vec![few, wide, any]), &known, &legal).rows;
+    let rows = fitted(&mut named(vec![few, wide, any]), &known, &legal).rows;
     assert!(rows.iter().any(|r| r.params == few) && rows.iter().any(|r| r.params == wide));
 }
 
@@ -654,49 +646,29 @@ fn what_the_ceiling_left_out_may_stay() {
 }
 
 /// These candidates for all, of which nothing is measured any more.
-struct Named(Vec<Params>);
-
-impl Runner for Named {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        self.0.clone()
-    }
-
-    fn measure(&mut self, _: &Desc, _: &Params) -> Result<f64, Failure> {
-        unreachable!("what is known is not measured")
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        unreachable!("what is known is not checked")
-    }
+fn named(candidates: Vec<Params>) -> impl Runner {
+    let seconds = |_: &Desc, _: &Params| unreachable!("what is known is not measured");
+    Timed { candidates, seconds }
 }
 
 /// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
 /// and then, for some rounds.
-struct Shared(u64);
-
-impl Runner for Shared {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        ["a", "b", "c", "d", "e"].map(Params::new).to_vec()
-    }
-
-    fn measure(&mut self, _: &Desc, params: &Params) -> Result<f64, Failure> {
-        let busy = [1.0, 1.7, 1.1, 1.4, 2.1][(self.0 as usize / 5) % 5];
-        self.0 += 1;
+fn shared(mut batch: u64) -> impl Runner {
+    let seconds = move |_: &Desc, params: &Params| {
+        let busy = [1.0, 1.7, 1.1, 1.4, 2.1][(batch as usize / 5) % 5];
+        batch += 1;
         let own = if params.kernel().as_str() == "d" { 0.97 } else { 1.0 };
         // Within a round all are met alike, up to this.
-        Ok(1e-5 * busy * own * (1.0 + 0.005 * ((self.0 * 7) % 3) as f64))
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        Ok(())
-    }
+        1e-5 * busy * own * (1.0 + 0.005 * ((batch * 7) % 3) as f64)
+    };
+    Timed { candidates: ["a", "b", "c", "d", "e"].map(Params::new).into(), seconds }
 }
 
 #[test]
 fn what_befalls_a_whole_round_does_not_decide() {
     let desc = Desc::of(Dtype::F32, Layout::Row, (100, 100), 6);
     for offset in (0..25).step_by(5) {
-        let mut shared = Shared(offset);
+        let mut shared = shared(offset);
         let all = shared.candidates(&desc);
         let settings = SearchSettings { hopeless: 3.0, rounds: 3, ..SearchSettings::default() };
         let result = search(&mut shared, &desc, &all, &[], &settings);
@@ -710,25 +682,17 @@ fn what_befalls_a_whole_round_does_not_decide() {
 
 /// The first of two is the better one everywhere, but other programs take most of the machine while its first batches run
 /// at one point.
-struct Unlucky(usize);
-
-impl Runner for Unlucky {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        ["a", "b", "c"].map(Params::new).to_vec()
-    }
-
-    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+fn unlucky() -> impl Runner {
+    let mut batches = 0;
+    let seconds = move |desc: &Desc, params: &Params| {
         let first = params.kernel().as_str() == "a";
         if first && desc.m == 128 && desc.n == 128 {
-            self.0 += 1;
-            return Ok(if self.0 <= 2 { 5e-6 } else { 1e-6 });
+            batches += 1;
+            return if batches <= 2 { 5e-6 } else { 1e-6 };
         }
-        Ok(if first { 1e-6 } else { 1.3e-6 })
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        Ok(())
-    }
+        if first { 1e-6 } else { 1.3e-6 }
+    };
+    Timed { candidates: ["a", "b", "c"].map(Params::new).into(), seconds }
 }
 
 #[test]
@@ -737,7 +701,7 @@ fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
     let best = |neighbours| {
         let settings = SearchSettings { neighbours, ..SearchSettings::default() };
         let (mut known, mut progress) = (Measurements::new(), Count(0, usize::MAX));
-        assert!(sweep(&mut Unlucky(0), &mesh, &[CLASS], &settings, &mut known, &mut progress));
+        assert!(sweep(&mut unlucky(), &mesh, &[CLASS], &settings, &mut known, &mut progress));
         let at = known.values().find(|result| (result.desc.m, result.desc.n) == (128, 128));
         at.unwrap().best().unwrap().params.to_string()
     };
@@ -751,7 +715,7 @@ fn nothing_is_refined_where_one_choice_is_best_everywhere() {
     let (settings, mut known) = (SearchSettings::default(), Measurements::new());
     let mut progress = Count(0, usize::MAX);
     // Far from the problem at which it is unlucky.
-    let mut runner = Unlucky(0);
+    let mut runner = unlucky();
     assert!(sweep(&mut runner, &mesh, &[CLASS], &settings, &mut known, &mut progress));
     assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
     refine(&mut runner, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress);
