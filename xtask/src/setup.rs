@@ -180,7 +180,7 @@ fn chromium(sh: &Shell) -> Result<bool> {
         return Ok(true);
     }
     if let Err(why) = install(sh, &["chromium"]) {
-        println!("no Chromium ({why:#}): the test that opens a report in it is ignored");
+        println!("no Chromium ({why:#}): no test opens a report in it");
     }
     Ok(there())
 }
