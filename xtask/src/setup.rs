@@ -96,16 +96,8 @@ fn system_packages(sh: &Shell) -> Result<()> {
 /// Installs what gemv-mpi needs, if it is missing: an MPI library with its compiler, and the libclang that reads its
 /// header. The other crates need none of it.
 fn mpi(sh: &Shell) -> Result<()> {
-    let mut missing = Vec::new();
-    for (program, package) in [("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")] {
-        if cmd!(sh, "{program} --version").quiet().ignore_stderr().read().is_err() {
-            missing.push(package);
-        }
-    }
-    if !libclang()? {
-        missing.push("libclang-dev");
-    }
-    install(sh, &missing)
+    programs(sh, &[("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")])?;
+    if libclang()? { Ok(()) } else { install(sh, &["libclang-dev"]) }
 }
 
 /// Whether there is a libclang, with the headers that a compiler has of its own.
