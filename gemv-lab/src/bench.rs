@@ -7,7 +7,9 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::tuner::{DeviceRunner, DeviceSpeed, Failure, Mesh, Mode, Runner, RunnerSettings, many};
+use crate::tuner::{
+    DeviceRunner, DeviceSpeed, Failure, Mesh, Mode, Runner, RunnerSettings, largest, many, packed,
+};
 use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
@@ -399,8 +401,6 @@ struct Run<'a> {
     device: &'a Device,
     runner: DeviceRunner,
     told: &'a mut Told,
-    /// Bytes of the smallest measured read.
-    least: u64,
     deadline: Option<Instant>,
     /// The time in which kernels were built.
     building: Duration,
@@ -442,8 +442,8 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     // A single shape may be larger than --max-bytes.
     let of = |&(m, n): &(usize, usize)| {
         let columns = args.columns.iter().max().copied().unwrap_or(1);
-        let bytes = |dtype: &Dtype| largest(*dtype, (m, n), columns, args.batch);
-        args.dtype.iter().map(bytes).max().unwrap_or(0)
+        let of = |dtype: &Dtype| many(packed(*dtype, Layout::Row, m, n), columns, args.batch);
+        args.dtype.iter().map(|dtype| largest(&of(dtype))).max().unwrap_or(0)
     };
     let asked = args.shape.iter().map(of).max().unwrap_or(0);
     if asked > most.min(isize::MAX as u64) {
@@ -466,12 +466,9 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
-    // Below the smallest measured read there is no ceiling.
-    let least = speed.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     told.least = speed.read_bandwidth.points.first().map(|p| p.bytes);
     let (ready, classic, building) = Default::default();
-    let mut run =
-        Run { args, device, runner, told, least, deadline: None, building, ready, classic };
+    let mut run = Run { args, device, runner, told, deadline: None, building, ready, classic };
     let tasks: Vec<_> = args.dtype.iter().map(|dtype| run.tasks(*dtype, max_bytes)).collect();
     run.plan(&tasks.concat(), &speed, batch);
     let (problem, times) = (if run.told.wide { 40 } else { 26 }, run.told.singles.is_some());
@@ -498,13 +495,6 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         }
     }
     Ok(())
-}
-
-/// Bytes of the largest of A, X and Y, each of the whole batch.
-fn largest(dtype: Dtype, (m, n): (usize, usize), rhs: usize, batch: usize) -> u64 {
-    let most = [(m, n), (n, rhs), (m, rhs)].map(|(a, b)| (a as u64).saturating_mul(b as u64));
-    let most = most.into_iter().max().unwrap_or(0);
-    most.saturating_mul(batch as u64).saturating_mul(dtype.bytes() as u64)
 }
 
 /// The shapes of one type, coarse to fine.
@@ -600,13 +590,12 @@ impl Run<'_> {
         let columns = &columns;
         let plan = |m, n| {
             let one = move |layout| {
-                let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
-                let desc = Desc::new(dtype, m, n, strides, 0);
+                let desc = packed(dtype, layout, m, n);
                 // A single row or column has one layout only.
                 (desc.layout == layout).then_some(desc)
             };
             let each = move |desc| columns.iter().map(move |&rhs| many(desc, rhs, args.batch));
-            let fits = move |d: &Desc| largest(dtype, (m, n), d.rhs, d.batch) <= max_bytes;
+            let fits = move |d: &Desc| largest(d) <= max_bytes;
             args.layout.iter().filter_map(move |&layout| one(layout)).flat_map(each).filter(fits)
         };
         let shapes = shapes(args, dtype, max_bytes).into_iter();
@@ -802,7 +791,7 @@ impl Run<'_> {
         for _ in 0..args.rounds.max(1) {
             // Bandwidth varies on a shared machine, so it is measured in the same
             // rounds.
-            if desc.bytes() >= self.least {
+            if desc.bytes() >= self.told.least.unwrap_or(0) {
                 reads.extend(self.runner.read_again(desc)?);
             }
             for (who, params, times) in &mut counting {
@@ -886,8 +875,7 @@ impl Run<'_> {
         while times.len() < 3 && times[0] < 5e-3 {
             times.push(self.runner.measure(desc, params)?);
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(times).expect("one at least").0)
     }
 }
 

@@ -43,6 +43,8 @@ pub use fit::{Fit, fit};
 pub use incumbent::present_rows;
 pub use measurements::{Measurements, noise};
 pub use mesh::Mesh;
+pub(crate) use mesh::packed;
+pub(crate) use problem::largest;
 pub use problem::many;
 pub use regret::{Holdout, Regret, holdout};
 pub use runner::DeviceRunner;

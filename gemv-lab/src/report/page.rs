@@ -201,15 +201,3 @@ fn file_name(caption: &str, number: usize) -> String {
     words.extend((number > 1).then(|| number.to_string()));
     words.join("-") + ".svg"
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_pictures() {
-        let name = |number| file_name("NVIDIA H200, f32 row: wide, N x 100 N", number);
-        assert_eq!(name(1), "nvidia-h200-f32-row-wide-n-x-100-n.svg");
-        assert_eq!(name(2), "nvidia-h200-f32-row-wide-n-x-100-n-2.svg");
-    }
-}

@@ -209,27 +209,7 @@ fn viridis(share: f64) -> RGBColor {
     ViridisRGB::get_color(share.clamp(0.0, 1.0))
 }
 
-/// Puts the hover areas over a finished drawing.
-fn finish(mut svg: String, hovers: &[Hover]) -> String {
-    let mut over = String::new();
-    for h in hovers {
-        let _ = write!(
-            over,
-            "<rect class=\"mark\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0\">\
-             <title>{}</title></rect>",
-            h.at.0,
-            h.at.1,
-            h.size.0,
-            h.size.1,
-            escape(&h.text)
-        );
-    }
-    if let Some(end) = svg.rfind("</svg>") {
-        svg.insert_str(end, &over);
-    }
-    svg
-}
-
+/// A drawing, with its hover areas over it.
 fn draw(
     paint: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> anyhow::Result<Vec<Hover>>,
 ) -> anyhow::Result<String> {
@@ -241,7 +221,19 @@ fn draw(
         area.present()?;
         hovers
     };
-    Ok(finish(svg, &hovers))
+    let mut over = String::new();
+    for Hover { at: (x, y), size: (width, height), text } in hovers {
+        let text = escape(&text);
+        let _ = write!(
+            over,
+            "<rect class=\"mark\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill-opacity=\"0\">\
+             <title>{text}</title></rect>"
+        );
+    }
+    if let Some(end) = svg.rfind("</svg>") {
+        svg.insert_str(end, &over);
+    }
+    Ok(svg)
 }
 
 impl Map {

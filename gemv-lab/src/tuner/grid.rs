@@ -2,9 +2,9 @@
 
 use super::class::ProblemClass;
 use super::measurements::{Measurements, fastest};
+use super::rows::beside;
 use super::search::{ProblemResult, Runner};
 use super::settings::FitSettings;
-use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Params};
 
 /// The measured problems of a class on a grid of rows and columns, and what each choice costs
@@ -120,31 +120,17 @@ impl CostGrid {
             let over = (log - settings.hole_from.ln_1p()).max(0.0);
             Some((log + settings.hole_penalty * over).min(IMPOSSIBLE))
         };
-        let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
-        // A choice for one segment says little of two, whose sums take a second launch
-        // or a cluster.
-        let kin = |a: usize, b: usize| (a > SEGMENT) == (b > SEGMENT);
         let mut sums = vec![0.0; (height + 1) * (side + 1)];
         for k in 0..height {
             for l in 0..side {
                 let own = {
-                    // The first measured point in each direction, if it is
-                    // near.
-                    let m = |i: &usize| near(self.m[k], self.m[*i]);
-                    let n = |j: &usize| near(self.n[l], self.n[*j]) && kin(self.n[l], self.n[*j]);
-                    let beside = [
-                        (0..k).rev().take_while(m).find_map(|k| loss(k, l)),
-                        (k + 1..height).take_while(m).find_map(|k| loss(k, l)),
-                        (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
-                        (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
-                    ];
                     // Beyond an edge a choice may be illegal, which says
                     // nothing against it at a measured point. At a point
                     // that was not measured the neighbours alone count:
                     // otherwise a choice that is legal at none of them would
                     // cost nothing.
                     let own = loss(k, l);
-                    let near = beside.into_iter().flatten();
+                    let near = beside((&self.m, &self.n), (k, l), loss);
                     let near = near.filter(|&v| own.is_none() || v < IMPOSSIBLE);
                     own.unwrap_or(0.0)
                         + settings.neighbour_weight * near.map(|v| v.min(1.0)).sum::<f64>()

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::class::ProblemClass;
-use super::problem::{lens, many};
+use super::problem::{largest, many};
 use gemv_core::{Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without matrices that are
@@ -211,10 +211,7 @@ impl Mesh {
 
     pub(super) fn shape(&self, class: ProblemClass, m: usize, n: usize) -> Option<Desc> {
         let desc = many(packed(class.dtype, class.layout, m, n), class.rhs, 1);
-        // The largest of A, X and Y.
-        let entries = lens(&desc).into_iter().max()?;
-        let bytes = entries.checked_mul(class.dtype.bytes())?;
-        (bytes as u64 <= self.max_bytes && class.holds(&desc)).then_some(desc)
+        (largest(&desc) <= self.max_bytes && class.holds(&desc)).then_some(desc)
     }
 
     /// Every problem of a class, by rows and columns.
