@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::open_device;
 use crate::files::append;
 use crate::interrupt::{Interrupted, is_stopped, watch};
-use crate::parse::{about, parse_bytes, parse_dtype, parse_layout};
+use crate::parse::{about, count, parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
 /// GEMV_CBLAS names; on OpenCL: the CLBlast that GEMV_CLBLAST names) and ndarray.
@@ -630,7 +630,6 @@ impl Run<'_> {
             let made = if others { args.cold_bytes as f64 * 1e-9 } else { 0.0 };
             seconds += (rounds + 3.0) * round + made + ONCE;
         }
-        let count = tasks.len();
         let limit = match args.seconds {
             Some(limit) if limit.as_secs_f64() < seconds => {
                 "; --seconds takes those that come first, coarse to fine"
@@ -638,10 +637,10 @@ impl Run<'_> {
             _ => "",
         };
         let more = if args.classic || args.scan { ", and the published kernels" } else { "" };
-        let plural = if count == 1 { "" } else { "s" };
-        if count > 0 {
+        if !tasks.is_empty() {
             eprintln!(
-                "{count} problem{plural}, {}{more}{limit}; building kernels is not counted",
+                "{}, {}{more}{limit}; building kernels is not counted",
+                count(tasks.len(), "problem"),
                 about(seconds)
             );
         }

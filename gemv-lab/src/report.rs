@@ -14,6 +14,7 @@ use gemv_shard::npy::shown;
 
 use crate::bench::{BUSY, Sample, middle};
 use crate::files::{Output, is_same, make_parent, read, read_found, read_packed, whole_lines};
+use crate::parse::count;
 use crate::record::{self, can_be, is_time};
 use page::{Page, Table};
 use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
@@ -726,11 +727,6 @@ impl Choices {
         page.unfold();
         Ok(())
     }
-}
-
-/// `1 argument`, `2 arguments`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// The maps of one tuner run, of the problems whose lines begin at whole vectors.

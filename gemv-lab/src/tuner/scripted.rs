@@ -214,6 +214,13 @@ fn a_problem_where_nothing_counts_has_no_best() {
     assert_eq!(result.failures.len(), 2);
 }
 
+/// What a whole sweep of these classes measures.
+fn swept(runner: &mut dyn Runner, mesh: &Mesh, classes: &[ProblemClass]) -> Measurements {
+    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+    assert!(sweep(runner, mesh, classes, &settings, &mut known, &mut Count(0, usize::MAX)));
+    known
+}
+
 const LEGAL: &dyn Fn(&Desc, &Params) -> bool = &|_, _| true;
 
 /// The whole way: sweep, refine, fit, and the regret on shapes that were not measured.
@@ -222,9 +229,8 @@ fn a_sweep_is_cheap_and_its_table_has_little_regret() {
     let mesh = Mesh::new(24, 16, 1 << 22, 1 << 32);
     let settings = SearchSettings::default();
     let mut device = Scripted::new(0.02);
-    let mut known = Measurements::new();
+    let mut known = swept(&mut device, &mesh, &[CLASS]);
     let mut progress = Count(0, usize::MAX);
-    assert!(sweep(&mut device, &mesh, &[CLASS], &settings, &mut known, &mut progress));
     let points = mesh.problems(CLASS).len();
     assert_eq!(known.len(), points);
     assert!(refine(&mut device, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress));
@@ -301,9 +307,8 @@ fn the_luck_of_the_fastest_is_not_regret() {
 #[test]
 fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
     let mesh = Mesh::new(9, 16, 1 << 16, 1 << 30);
-    let (mut device, mut known) = (Scripted::new(0.0), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
-    sweep(&mut device, &mesh, &[CLASS], &SearchSettings::default(), &mut known, &mut progress);
+    let mut device = Scripted::new(0.0);
+    let known = swept(&mut device, &mesh, &[CLASS]);
     let mut costs = Vec::new();
     for limit in [1000, 12, 2, 1] {
         let fit_settings = FitSettings { limit, row_cost: 0.0, ..FitSettings::default() };
@@ -712,11 +717,10 @@ fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
 #[test]
 fn nothing_is_refined_where_one_choice_is_best_everywhere() {
     let mesh = Mesh::of(vec![16, 256, 4096], 1 << 30).with_lines(Layout::Row, &[64], 200..=300);
-    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
     // Far from the problem at which it is unlucky.
     let mut runner = unlucky();
-    assert!(sweep(&mut runner, &mesh, &[CLASS], &settings, &mut known, &mut progress));
+    let mut known = swept(&mut runner, &mesh, &[CLASS]);
+    let (settings, mut progress) = (SearchSettings::default(), Count(0, usize::MAX));
     assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
     refine(&mut runner, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress);
     assert_eq!(known.len(), 10);
@@ -759,9 +763,8 @@ fn each_class_of_right_hand_sides_has_rows_of_its_own() {
     let mesh = Mesh::of(vec![64, 512, 4096, 32_768], 1 << 30);
     let class = |rhs| ProblemClass { rhs, ..CLASS };
     let classes = [1, 2, 4, 8, 16, 64].map(class);
-    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
-    assert!(sweep(&mut Sides, &mesh, &classes, &settings, &mut known, &mut progress));
+    let known = swept(&mut Sides, &mesh, &classes);
+    let (settings, mut progress) = (SearchSettings::default(), Count(0, usize::MAX));
     for class in classes {
         let points = mesh.problems(class).len();
         assert_eq!(known.keys().filter(|d| d.rhs == class.rhs).count(), points);
