@@ -584,13 +584,12 @@ fn text_reads_back_to_the_same_bits() {
     let files = Files::new();
     let values: Vec<f32> =
         vec![1e-45, -0.0, 16_777_216.0, f32::MAX, 0.1, f32::INFINITY, f32::NEG_INFINITY, 1e-7];
-    for &v in &values {
-        let a = files.file("a.npy", npy("<f4", "(1, 1)", &floats(&[v])));
-        // fma(v, 1, +0) turns -0 into +0, as the order says.
-        let one = files.file("one.npy", vector(&[1.0]));
-        let out = text(&dot(&a, &one, &[]));
-        assert_eq!(out.trim().parse::<f32>().unwrap().to_bits(), (v + 0.0).to_bits(), "{out}");
-    }
+    let a = files.file("a.npy", npy("<f4", "(8, 1)", &floats(&values)));
+    let out = text(&dot(&a, &files.file("one.npy", vector(&[1.0])), &[]));
+    let read: Vec<u32> = out.lines().map(|l| l.parse::<f32>().unwrap().to_bits()).collect();
+    // fma(v, 1, +0) turns -0 into +0, as the order says.
+    let wanted: Vec<u32> = values.iter().map(|v| (v + 0.0).to_bits()).collect();
+    assert_eq!(read, wanted, "{out}");
 }
 
 #[test]
@@ -738,24 +737,6 @@ fn devices_by_name() {
     assert_eq!(text(&env(&["--device", "reference"])), REAL);
 }
 
-/// Every device answers with the library's bits.
-#[test]
-fn the_bits_are_those_of_the_library() {
-    let files = Files::new();
-    let mut noise = noise(1);
-    let a = Array2::from_shape_simple_fn((37, 1023), &mut noise);
-    let x = Array1::from_shape_simple_fn(1023, &mut noise);
-    let wanted = a.gpu_dot(&x).to_vec();
-    let a = npy("<f4", "(37, 1023)", &floats(a.as_slice().unwrap()));
-    let (a, x) = (files.file("a.npy", a), files.file("x.npy", vector(x.as_slice().unwrap())));
-    let found = gemv::devices().into_iter().filter(|l| l.found.is_ok()).map(|l| l.id);
-    for device in found.chain(["reference".into()]) {
-        assert_eq!(files.product(&a, &x, &["--device", &device]), vector(&wanted), "{device}");
-    }
-    let read: Vec<f32> = text(&dot(&a, &x, &[])).lines().map(|l| l.parse().unwrap()).collect();
-    assert_eq!(vector(&read), vector(&wanted));
-}
-
 /// A file of f4 of this shape, in the order of C or of Fortran.
 fn floats_of<D: Dimension>(a: &Array<f32, D>, fortran: bool) -> Vec<u8> {
     let shape: Vec<String> = a.shape().iter().map(usize::to_string).collect();
@@ -789,6 +770,7 @@ fn several_vectors_and_batches() {
             (a.index_axis(Axis(0), 0).to_owned(), x.index_axis(Axis(0), 0).to_owned());
         let vectors = x.index_axis(Axis(2), 2).to_owned();
         let column = x.slice(s![.., .., 2..3]).to_owned();
+        let single = vector(many.column(2).to_owned().as_slice().unwrap());
         let file = |name: &str, content: Vec<u8>| files.file(name, content);
         let batch = file("batch.npy", floats_of(&a, fortran_a));
         let turned = file("turned.npy", floats_of(&a.clone().permuted_axes([0, 2, 1]), fortran_a));
@@ -797,10 +779,13 @@ fn several_vectors_and_batches() {
         let vectors = file("vectors.npy", floats_of(&vectors, fortran_x));
         let column = file("column.npy", floats_of(&column, fortran_x));
         let all = file("all.npy", floats_of(&x, fortran_x));
+        let single = file("single.npy", single);
         let first = floats_of(&wanted.index_axis(Axis(0), 0).to_owned(), false);
         for device in &devices {
             let on = &["--device", &**device][..];
             assert_eq!(product(&one, &many, on), first, "{device}");
+            let each = vector(&wanted.slice(s![0, .., 2]).to_vec());
+            assert_eq!(product(&one, &single, on), each, "{device}");
             let each = floats_of(&wanted.index_axis(Axis(2), 2).to_owned(), false);
             assert_eq!(product(&batch, &vectors, on), each, "{device}");
             let each = floats_of(&wanted.slice(s![.., .., 2..3]).to_owned(), false);

@@ -370,7 +370,7 @@ impl Data {
                 samples.iter().map(|s| ((&*s.who, s.rhs, (s.m, s.n)), s.us)).collect();
             let who: BTreeSet<&str> = samples.iter().map(|s| &*s.who).collect();
             // Geometric means over the shapes, of the times of `of` by those of `by`.
-            let curve = |name: &str, of: &str, by: &dyn Fn(usize) -> (&'static str, usize)| {
+            let curve = |of: &str, by: &dyn Fn(usize) -> (&'static str, usize)| {
                 let mark = |&k: &usize| {
                     let (rival, rhs) = by(k);
                     let rival = if rival.is_empty() { of } else { rival };
@@ -382,28 +382,21 @@ impl Data {
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let most = ratios.iter().copied().fold(0.0, f64::max);
                     let hover = format!(
-                        "{name}, k = {k}: {mean:.2} (geometric mean of {}; least {least:.2}, most {most:.2})",
+                        "{of}, k = {k}: {mean:.2} (geometric mean of {}; least {least:.2}, most {most:.2})",
                         count(ratios.len(), "shape"),
                     );
                     let mark = Mark { x: k as f64, y: mean, hover };
                     (!ratios.is_empty()).then_some(mark)
                 };
                 let marks: Vec<Mark> = counts.iter().filter_map(mark).collect();
-                (!marks.is_empty()).then(|| Curve { name: name.into(), marks })
+                (!marks.is_empty()).then(|| Curve { name: of.into(), marks })
             };
-            let times_of_one: Vec<Curve> =
-                who.iter().filter_map(|who| curve(who, who, &|_| ("", 1))).collect();
+            let by_one = who.iter().filter_map(|who| curve(who, &|_| ("", 1))).collect();
             let rivals = who.iter().filter(|who| **who != "gemv");
-            let over: Vec<Curve> =
-                rivals.filter_map(|who| curve(who, who, &|k| ("gemv", k))).collect();
-            for (kind, what, curves) in [
-                (
-                    "columns",
-                    "t(k)/t(1), the time of k right-hand sides by that of one",
-                    times_of_one,
-                ),
-                ("over", "speed of gemv over that of others", over),
-            ] {
+            let over = rivals.filter_map(|who| curve(who, &|k| ("gemv", k))).collect();
+            let times = "t(k)/t(1), the time of k right-hand sides by that of one";
+            let speed = "speed of gemv over that of others";
+            for (kind, what, curves) in [("columns", times, by_one), ("over", speed, over)] {
                 let curves = drawn(page, &format!("{area}: {what}"), curves);
                 if !curves.is_empty() {
                     let y = what.split(',').next().unwrap_or(what);

@@ -10,6 +10,7 @@ use gemv_core::{Desc, Params};
 /// The measured problems of a class on a grid of rows and columns, and what each choice costs
 /// at each.
 pub(super) struct CostGrid {
+    pub(super) class: ProblemClass,
     /// The numbers of rows and of columns that have a measured point: the lines of the
     /// grid.
     pub(super) m: Vec<usize>,
@@ -47,47 +48,45 @@ impl CostGrid {
             all
         };
         let (m, n) = (line(&|d| d.m), line(&|d| d.n));
-        let mut choices: Vec<Params> = Vec::new();
+        let (choices, ratio) = (Vec::new(), Vec::new());
+        let mut grid = CostGrid { class, m, n, choices, ratio };
         for result in &results {
             for params in runner.candidates(&result.desc) {
-                if !choices.contains(&params) {
-                    choices.push(params);
+                if !grid.choices.contains(&params) {
+                    grid.choices.push(params);
                 }
             }
         }
-        let mut ratio = vec![vec![None; m.len() * n.len()]; choices.len()];
-        // Whether its bits were right at any point.
-        let mut right = vec![false; choices.len()];
-        for result in &results {
-            let (k, l) =
-                (m.binary_search(&result.desc.m).ok()?, n.binary_search(&result.desc.n).ok()?);
+        // By choice, and whether its bits were right at any point.
+        let points = grid.m.len() * grid.n.len();
+        let mut all: Vec<_> =
+            grid.choices.iter().map(|params| (*params, vec![None; points], false)).collect();
+        for (at, result) in grid.points(known) {
             let best = fastest(result);
-            for (c, params) in choices.iter().enumerate() {
+            for (params, ratio, right) in &mut all {
                 let launch_id = runner.launch_id(&result.desc, params);
                 let trial = launch_id
                     .and_then(|launch_id| result.trials.iter().find(|t| t.launch_id == launch_id));
                 // A choice that was too slow to be checked here can still serve
                 // near the points where it was checked.
-                right[c] |= trial.is_some_and(|t| t.checked);
+                *right |= trial.is_some_and(|t| t.checked);
                 let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));
-                ratio[c][k * n.len() + l] = Some(time);
+                ratio[at] = Some(time);
             }
         }
-        let mut keep = right.iter();
-        choices.retain(|_| *keep.next().expect("one each"));
-        let mut keep = right.iter();
-        ratio.retain(|_| *keep.next().expect("one each"));
-        (!choices.is_empty()).then_some(CostGrid { m, n, choices, ratio })
+        all.retain(|(_, _, right)| *right);
+        (grid.choices, grid.ratio) =
+            all.into_iter().map(|(params, ratio, _)| (params, ratio)).unzip();
+        (!grid.choices.is_empty()).then_some(grid)
     }
 
     /// The measured problems, each with its index in the grid.
     pub(super) fn points<'a>(
         &'a self,
-        class: ProblemClass,
         known: &'a Measurements,
     ) -> impl Iterator<Item = (usize, &'a ProblemResult)> + 'a {
         let here =
-            move |result: &&ProblemResult| class.holds(&result.desc) && result.best().is_some();
+            |result: &&ProblemResult| self.class.holds(&result.desc) && result.best().is_some();
         known.values().filter(here).filter_map(|result| {
             let (k, l) =
                 (self.m.binary_search(&result.desc.m), self.n.binary_search(&result.desc.n));

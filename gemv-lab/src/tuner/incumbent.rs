@@ -109,7 +109,6 @@ impl<'a> Incumbent<'a> {
     /// `None` if there are none.
     pub(super) fn new(
         runner: &mut dyn Runner,
-        class: ProblemClass,
         known: &Measurements,
         grid: &CostGrid,
         legal: &dyn Fn(&Desc, &Params) -> bool,
@@ -121,7 +120,7 @@ impl<'a> Incumbent<'a> {
         }
         let points = grid.m.len() * grid.n.len();
         let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
-        for (at, result) in grid.points(class, known) {
+        for (at, result) in grid.points(known) {
             let chosen = choice(rows, &result.desc, legal);
             let launch_id =
                 chosen.and_then(|chosen| runner.launch_id(&result.desc, &chosen.params));

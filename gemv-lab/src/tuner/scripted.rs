@@ -428,9 +428,8 @@ fn a_line_with_one_point_takes_after_its_own_side() {
     let table = fitted(&mut runner, &known, &legal);
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
-            let d = desc(m, n);
-            let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
-            assert_eq!(row.params == one, n <= 256, "{m}x{n} of\n{table}");
+            let choice = chosen(&table, &legal, &desc(m, n));
+            assert_eq!(choice == one, n <= 256, "{m}x{n} of\n{table}");
         }
     }
 }
@@ -462,9 +461,7 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
     for (m, n, choice) in
         [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
     {
-        let d = desc(m, n);
-        let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
-        assert_eq!(row.params, choice, "{m}x{n} of\n{table}");
+        assert_eq!(chosen(&table, &legal, &desc(m, n)), choice, "{m}x{n} of\n{table}");
     }
 }
 
@@ -485,6 +482,11 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
             assert!(first.holds(&desc(m, n)), "{m}x{n} of\n{table}");
         }
     }
+}
+
+/// The choice of the nearest row that is legal.
+fn chosen(table: &Table, legal: &dyn Fn(&Desc, &Params) -> bool, desc: &Desc) -> Params {
+    table.nearest(desc).into_iter().find(|row| legal(desc, &row.params)).unwrap().params
 }
 
 /// The table that is made of what is known. It has no row whose parameters are legal nowhere in its ranges.
