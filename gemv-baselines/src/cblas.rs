@@ -5,7 +5,9 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use gemv_core::ndarray::{ArrayView2, ArrayView3, ArrayViewMut2, ArrayViewMut3, Axis};
+use gemv_core::ndarray::{
+    ArrayView2, ArrayView3, ArrayViewMut2, ArrayViewMut3, Axis, CowArray, Ix2,
+};
 use gemv_core::{Desc, RIVALS, Rival};
 use libloading::Library;
 
@@ -156,28 +158,19 @@ fn product<T: Blas>(
     let functions = T::functions(cblas().expect("it fits only where it was loaded"));
     let (a, x) = (a.index_axis(Axis(0), 0), x.index_axis(Axis(0), 0));
     let y = y.index_axis_mut(Axis(0), 0);
-    // The interface has one stride a matrix: the other one must be 1, else the matrix is copied.
-    let (a_copy, x_copy);
-    let a = match leading(&a) {
-        Some(_) => a,
-        None => {
-            a_copy = a.as_standard_layout();
-            a_copy.view()
-        }
-    };
-    let x = match leading(&x) {
-        Some(_) => x,
-        None => {
-            x_copy = x.as_standard_layout();
-            x_copy.view()
-        }
-    };
+    let (a, x) = (with_leading(&a), with_leading(&x));
+    let (a, x) = (a.view(), x.view());
     if leading(&y.view()).is_some() {
         return call(functions, alpha, a, x, beta, y);
     }
     let mut packed = y.as_standard_layout().into_owned();
     call(functions, alpha, a, x, beta, packed.view_mut());
     { y }.assign(&packed);
+}
+
+/// The interface has one stride a matrix: where the other one is not 1, the matrix is copied.
+fn with_leading<'a, T: Clone>(of: &'a ArrayView2<'_, T>) -> CowArray<'a, T, Ix2> {
+    if leading(of).is_some() { of.view().into() } else { of.as_standard_layout() }
 }
 
 /// Whether a matrix lies by rows, and the distance of its rows, or else of its columns; none if neither axis has stride 1 or

@@ -217,20 +217,16 @@ impl Shapes {
             (None, _) => {
                 bail!("{} has 1, and a matrix of several 2", axes(&x.name(), x.dim(), "a vector"))
             }
-            (Some(batch), &[entries, len]) => {
-                let there = format!("{}: the vectors are {entries} x {len}", x.name());
+            (Some(batch), &[entries, len, ref sides @ ..]) if sides.len() < 2 => {
+                let (what, needs) = match sides {
+                    [] => ("the vectors are", ""),
+                    _ => ("the right-hand sides are", " x k"),
+                };
+                let there = format!("{}: {what} {}", x.name(), dims(x.dim()));
                 let each = format!("{of}each of the {batch} matrices of {a} is {m} x {n}");
                 let fits = (entries, len) == (batch, n);
-                ensure!(fits, "{there}, but {each}, so x needs {batch} x {n}");
-                (1, vec![batch, m])
-            }
-            (Some(batch), &[entries, len, k]) => {
-                let there =
-                    format!("{}: the right-hand sides are {entries} x {len} x {k}", x.name());
-                let each = format!("{of}each of the {batch} matrices of {a} is {m} x {n}");
-                let fits = (entries, len) == (batch, n);
-                ensure!(fits, "{there}, but {each}, so x needs {batch} x {n} x k");
-                (k, vec![batch, m, k])
+                ensure!(fits, "{there}, but {each}, so x needs {batch} x {n}{needs}");
+                (sides.first().copied().unwrap_or(1), [&[batch, m], sides].concat())
             }
             (Some(_), _) => {
                 bail!(
@@ -245,11 +241,10 @@ impl Shapes {
     /// Refuses a result that is larger than its operands, and than what is allowed.
     fn allow(&self, element: usize, operands: u64, most: u64) -> Result<()> {
         let bytes = self.y.iter().fold(element as u128, |all, &d| all.saturating_mul(d as u128));
-        let shape: Vec<String> = self.y.iter().map(usize::to_string).collect();
         ensure!(
             bytes <= u128::from(most.max(operands)),
             "the result ({}) has {bytes} bytes, far more than the operands: --max-result {bytes} allows it",
-            shape.join(" x ")
+            dims(&self.y)
         );
         Ok(())
     }
@@ -258,6 +253,11 @@ impl Shapes {
     fn is_single(&self) -> bool {
         self.y.len() == 1
     }
+}
+
+/// A shape, as it is written everywhere.
+fn dims(shape: &[usize]) -> String {
+    shape.iter().map(usize::to_string).collect::<Vec<_>>().join(" x ")
 }
 
 /// The beginning of a refusal: how many axes an array has, but what it should be.
@@ -298,16 +298,7 @@ where
         Some(_) => None,
         None => Some(array::<T>(a, (batch, rows, columns))?),
     };
-    let y = match y {
-        Some(y) => array(y, (batch, m, rhs))?,
-        None => zeros((batch, m, rhs))?,
-    };
-    // Its last index runs fastest, as in the file that is written.
-    let mut y = if y.is_standard_layout() {
-        y
-    } else {
-        Array3::from_shape_vec(y.dim(), packed(&y.view())?)?
-    };
+    let mut y = result::<V>(y, (batch, m, rhs))?;
     if let Some(mut a) = streamed {
         if args.transpose {
             a = a.transposed();
@@ -382,11 +373,7 @@ macro_rules! packed_with {
             }
             let beta = args.beta.as_ref().map_or(Ok(0.0), |b| b.value::<$v>("--beta"))?;
             let x = array::<$v>(x, (1, n, shapes.rhs))?;
-            let y = match y {
-                Some(y) => array(y, (1, m, shapes.rhs))?,
-                None => zeros((1, m, shapes.rhs))?,
-            };
-            let mut y = Array3::from_shape_vec(y.dim(), packed(&y.view())?)?;
+            let mut y = result::<$v>(y, (1, m, shapes.rhs))?;
             let into = y.index_axis_mut(Axis(0), 0);
             let x = x.index_axis(Axis(0), 0);
             // On the default device the bytes of the file are not copied, unless its memory is another.
@@ -434,8 +421,7 @@ fn initial(args: &Args, shapes: &Shapes, x: &Npy) -> Result<Option<Npy>> {
     if let Some(y) = &y {
         let column = shapes.is_single() && *y.dim() == [shapes.m, 1];
         let text = |shape: &[usize]| {
-            let each: Vec<String> = shape.iter().map(usize::to_string).collect();
-            if shape.is_empty() { "a single number".into() } else { each.join(" x ") }
+            if shape.is_empty() { "a single number".into() } else { dims(shape) }
         };
         ensure!(
             *y.dim() == *shapes.y || column,
@@ -476,8 +462,13 @@ fn array<T: Number>(file: Npy, dim: (usize, usize, usize)) -> Result<Array3<T>> 
     Array3::from_shape_vec(shape, file.read::<T>()?).context("the shape of its own header")
 }
 
-/// Zeros for the result.
-fn zeros<T: Number>(dim: (usize, usize, usize)) -> Result<Array3<T>> {
+/// What the product is added to, or zeros. Its last index runs fastest, as in the file that is written.
+fn result<T: Number>(y: Option<Npy>, dim: (usize, usize, usize)) -> Result<Array3<T>> {
+    if let Some(y) = y {
+        let y = array::<T>(y, dim)?;
+        let standard = y.is_standard_layout();
+        return Ok(if standard { y } else { Array3::from_shape_vec(dim, packed(&y.view())?)? });
+    }
     let len = dim.0.checked_mul(dim.1).and_then(|len| len.checked_mul(dim.2));
     let len = len.context("the result has more entries than can be addressed")?;
     let mut y = Vec::new();

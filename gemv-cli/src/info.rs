@@ -13,7 +13,7 @@ use gemv::unstable::{BACKEND_ENV, Desc, Layout};
 use gemv::{Device, DeviceInfo, Engine, Error};
 use gemv_baselines::CBLAS_ENV;
 use gemv_lab::device::{by_backend, device_json, open_device};
-use gemv_lab::parse::parse_dtype;
+use gemv_lab::parse::{count, parse_dtype};
 use gemv_lab::tuner::many;
 use gemv_weights::WeightFile;
 
@@ -68,9 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
 }
 
 fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
-    writeln!(out, "gemv {}", env!("CARGO_PKG_VERSION"))?;
-    writeln!(out)?;
-    writeln!(out, "Devices")?;
+    writeln!(out, "gemv {}\n\nDevices", env!("CARGO_PKG_VERSION"))?;
     let listing = engine.devices();
     if listing.is_empty() {
         writeln!(out, "  reference: this program was built with no backend")?;
@@ -91,15 +89,13 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
         }
         Err(why) => writeln!(out, "  products of host arrays fail: {why}")?,
     }
-    writeln!(out)?;
-    writeln!(out, "Tables, looked at in this order before the built-in ones")?;
+    writeln!(out, "\nTables, looked at in this order before the built-in ones")?;
     for dir in user_dirs() {
         writeln!(out, "  {} ({})", dir.display(), tables_in(&dir))?;
     }
     let caches = caches();
     if !caches.is_empty() {
-        writeln!(out)?;
-        writeln!(out, "Compiled kernels, and what was found out of devices")?;
+        writeln!(out, "\nCompiled kernels, and what was found out of devices")?;
         for (backend, dir) in caches {
             match dir {
                 Some(dir) => writeln!(out, "  {backend}: {} ({})", dir.display(), size_of(&dir))?,
@@ -110,8 +106,7 @@ fn list(engine: &Engine, out: &mut impl Write) -> anyhow::Result<()> {
     let set = ENVIRONMENT.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
     let set: Vec<_> = set.collect();
     if !set.is_empty() {
-        writeln!(out)?;
-        writeln!(out, "Environment")?;
+        writeln!(out, "\nEnvironment")?;
     }
     for (name, value) in set {
         writeln!(out, "  {name}={}", value.display())?;
@@ -185,8 +180,7 @@ fn device(info: &DeviceInfo, out: &mut impl Write) -> io::Result<()> {
     }
     if info.units > 0 {
         let unit = if info.id == "cpu" { "thread" } else { "compute unit" };
-        let plural = if info.units == 1 { "" } else { "s" };
-        facts.push(format!("{} {unit}{plural}", info.units));
+        facts.push(count(info.units, unit));
     }
     if let Some(memory) = info.memory {
         let where_ = if info.host { " of host memory" } else { "" };
@@ -235,8 +229,8 @@ fn size_of(dir: &Path) -> String {
         Err(e) => return e.to_string(),
     };
     let files = entries.flatten().filter_map(|e| e.metadata().ok()).filter(|m| m.is_file());
-    let (count, total) = files.fold((0u64, 0), |(n, sum), m| (n + 1, sum + m.len()));
-    format!("{count} file{}, {}", if count == 1 { "" } else { "s" }, bytes(total))
+    let (number, total) = files.fold((0, 0), |(n, sum), m| (n + 1, sum + m.len()));
+    format!("{}, {}", count(number, "file"), bytes(total))
 }
 
 fn explain(

@@ -53,10 +53,9 @@ const LISTED: usize = 20;
 pub fn open(mut file: impl Read + Seek + 'static, name: Option<&str>) -> Result<Member> {
     let mut entries = directory(&mut file)?;
     let mut later = HashSet::new();
-    let mut last: Vec<bool> = entries.iter().rev().map(|e| later.insert(e.name.clone())).collect();
-    last.reverse();
-    let mut last = last.into_iter();
-    entries.retain(|_| last.next().unwrap_or_default());
+    entries.reverse();
+    entries.retain(|entry| later.insert(entry.name.clone()));
+    entries.reverse();
     let names: Vec<&str> =
         entries.iter().map(|e| e.name.strip_suffix(".npy").unwrap_or(&e.name)).collect();
     let mut list: Vec<String> = names.iter().take(LISTED).map(|name| shown(name)).collect();

@@ -1,20 +1,36 @@
 //! `gemv info`, and what is said of devices and libraries that are not there.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// The program with these words, on this user's tables.
+fn command(words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
+    command.env_remove("GEMV_BACKEND").env_remove("GEMV_TABLES");
+    command.args(words.split_whitespace());
+    command
+}
+
 fn gemv(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_gemv"))
-        .env_remove("GEMV_BACKEND")
-        .env_remove("GEMV_TABLES")
-        .args(args)
-        .output()
-        .unwrap()
+    command("").args(args).output().unwrap()
 }
 
 #[track_caller]
 fn text(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// A directory of tables, and where a device's own lies in it.
+fn tables(name: &str, device: &gemv::Device) -> (PathBuf, PathBuf) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&dir).unwrap();
+    let table = dir.join(gemv::unstable::table::file_name(device.backend()));
+    (dir, table)
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
 }
 
 #[test]
@@ -52,9 +68,8 @@ fn explain_names_the_row() {
         out,
         "reference: f32 row 4096x8192 : reference\n  from the row \"* * : reference\" of reference\n"
     );
-    let numpy =
-        text(gemv(&["info", "--explain", "float32 row 4096x8192", "--device", "reference"]));
-    assert_eq!(numpy, out);
+    let mut numpy = command("info --explain float32 row 4096x8192 --device reference");
+    assert_eq!(text(numpy.output().unwrap()), out);
     let every = text(gemv(&["info", "--explain", "c64 strided 3x0"]));
     assert!(every.contains("c64"), "{every}");
     let more = ["rhs", "rhs=0", "batch=x", "align=3", "align=128", "rhs=2 rhs=2", "k=2"];
@@ -82,8 +97,7 @@ fn info_lists_the_tensors_of_a_file() {
     ] {
         assert!(out.lines().any(|of| of == line), "{line:?} is missing:\n{out}");
     }
-    let json: serde_json::Value =
-        serde_json::from_str(&text(gemv(&["info", "--json", &file]))).unwrap();
+    let json = json(&text(gemv(&["info", "--json", &file])));
     assert_eq!(json["metadata"]["kinds.i64"], -(1_i64 << 62));
     assert_eq!(json["tensors"][0]["shape"], serde_json::json!([7]));
     assert_eq!(json["tensors"][0]["type"], "f32");
@@ -121,10 +135,8 @@ fn explain_knows_right_hand_sides_batches_and_alignment() {
 
 #[test]
 fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
-    let kernels = text(gemv(&["info", "--kernels", "--json"]));
-    let kernels: serde_json::Value = serde_json::from_str(&kernels).unwrap();
-    let listed = text(gemv(&["info", "--json"]));
-    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    let kernels = json(&text(gemv(&["info", "--kernels", "--json"])));
+    let listed = json(&text(gemv(&["info", "--json"])));
     for info in listed["devices"].as_array().unwrap() {
         let id = info["id"].as_str().unwrap();
         let device = gemv::Engine::new(None).device(id).unwrap();
@@ -136,15 +148,9 @@ fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
         let of = all.iter().find(|kernel| kernel["name"] == *name).unwrap();
         let now = of["fingerprint"].as_str().unwrap();
 
-        let dir =
-            std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stale-{backend}"));
-        std::fs::create_dir_all(&dir).unwrap();
-        let table = dir.join(gemv::unstable::table::file_name(device.backend()));
-        let run = |args: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
-            command.env_remove("GEMV_BACKEND").env("GEMV_TABLES", &dir).args(args);
-            text(command.output().unwrap())
-        };
+        let (dir, table) = tables(&format!("stale-{backend}"), &device);
+        let run =
+            |args: &[&str]| text(command("").env("GEMV_TABLES", &dir).args(args).output().unwrap());
         let explain = |header: &str| {
             std::fs::write(&table, format!("{header}* * : {params}\n")).unwrap();
             let out = run(&["info", "--explain", "f32 row 64x64", "--device", id]);
@@ -165,9 +171,7 @@ fn explain_warns_when_and_only_when_the_rows_own_kernel_changed() {
 #[test]
 fn a_row_in_parts_that_names_nothing_is_said() {
     let device = gemv::Engine::new(None).device("cpu").unwrap();
-    let dir = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("parts");
-    std::fs::create_dir_all(&dir).unwrap();
-    let table = dir.join(gemv::unstable::table::file_name(device.backend()));
+    let (dir, table) = tables("parts", &device);
     for (row, why) in [
         ("f32 row : diagonal ..", Some("there is no kernel diagonal")),
         ("f32 row : row rows=100000 ..", Some("row takes no rows=100000")),
@@ -175,10 +179,8 @@ fn a_row_in_parts_that_names_nothing_is_said() {
         ("f32 row : row ..", None),
     ] {
         std::fs::write(&table, row).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gemv"));
-        command.env_remove("GEMV_BACKEND").env_remove("RUST_LOG").env("GEMV_TABLES", &dir);
-        command.args(["info", "--explain", "f32 row 64x64", "--device", "cpu"]);
-        let out = command.output().unwrap();
+        let mut command = command("info --explain f32 row 64x64 --device cpu");
+        let out = command.env_remove("RUST_LOG").env("GEMV_TABLES", &dir).output().unwrap();
         let said = String::from_utf8(out.stderr.clone()).unwrap();
         match why {
             Some(why) => {
@@ -193,8 +195,7 @@ fn a_row_in_parts_that_names_nothing_is_said() {
 #[test]
 fn the_glossary_names_every_kernel_of_a_table() {
     let glossary = text(gemv(&["info", "--kernels"]));
-    let all = text(gemv(&["info", "--kernels", "--json"]));
-    let all: serde_json::Value = serde_json::from_str(&all).unwrap();
+    let all = json(&text(gemv(&["info", "--kernels", "--json"])));
     for (backend, kernels) in all.as_object().unwrap() {
         assert!(glossary.lines().any(|line| line == backend), "{glossary}");
         for kernel in kernels.as_array().unwrap() {
@@ -211,18 +212,7 @@ fn the_glossary_names_every_kernel_of_a_table() {
 /// Else `gemv bench` would compare another library without a word.
 #[test]
 fn a_blas_that_is_not_there_ends_a_benchmark_with_one_sentence() {
-    let out = Command::new(env!("CARGO_BIN_EXE_gemv"))
-        .args([
-            "bench",
-            "--device",
-            "cpu",
-            "--dtype",
-            "f32",
-            "--shape",
-            "8x8",
-            "--cold-bytes",
-            "1M",
-        ])
+    let out = command("bench --device cpu --dtype f32 --shape 8x8 --cold-bytes 1M")
         .env("GEMV_CBLAS", "/nowhere/libblas.so")
         .output()
         .unwrap();

@@ -8,32 +8,8 @@
 //! Further parameters, each one word in quotes, are timed too where they are legal, for the shapes behind
 //! them: `... f32 col "col-tile tile_m=256 vec=4" 4096x4096`.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use gemv_core::ndarray::ShapeBuilder;
-use gemv_core::{Desc, Device, Dtype, Element, Engine, Layout, Params, for_types};
+use gemv_core::{Desc, Dtype, Engine, Layout, Params};
 use gemv_lab::tuner::{DeviceRunner, Runner, RunnerSettings};
-
-/// Compiles on every core what would else be compiled one after another.
-fn prepare<T: Element>(device: &Device, desc: &Desc, all: &[Params]) -> gemv_core::Result<()> {
-    let a = device
-        .zeros::<T, _>(desc.m * desc.n)?
-        .as_matrix((desc.m, desc.n).set_f(desc.layout == Layout::Col));
-    let (x, next) = (device.zeros::<T, _>(desc.n)?, AtomicUsize::new(0));
-    let (one, zero) = (gemv_core::Accumulator::ONE, gemv_core::Accumulator::ZERO);
-    std::thread::scope(|scope| {
-        let worker = || -> gemv_core::Result<()> {
-            while let Some(params) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut y = device.zeros::<T, _>(desc.m)?;
-                device.product(&a, &x).with(params).scaled(one, zero).to(&mut y)?;
-            }
-            Ok(())
-        };
-        let threads = std::thread::available_parallelism().map_or(1, |p| p.get());
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-        workers.into_iter().try_for_each(|w| w.join().expect("no panic"))
-    })
-}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -80,7 +56,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if !all.contains(&chosen) {
                 all.push(chosen);
             }
-            for_types!((dtype, dtype), T, _V => prepare::<T>(&device, &desc, &all))?;
+            let jobs: Vec<_> = all.iter().map(|params| (desc, *params)).collect();
+            runner.prepare(&jobs);
             let mut times = Vec::new();
             for params in all {
                 runner.check(&desc, &params)?;

@@ -20,6 +20,7 @@ use gemv_lab::tuner::{
     Failure, Fit, FitSettings, Holdout, Measurements, ProblemClass, ProblemResult, Regret, Runner,
     Trial, decision_list, noise,
 };
+use serde::Deserialize;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -91,45 +92,56 @@ impl Runner for Recorded {
     }
 }
 
+/// A line of a file. Older files lack some of the columns.
+#[derive(Deserialize)]
+struct Line {
+    kind: Option<String>,
+    dtype: String,
+    layout: Option<String>,
+    m: usize,
+    n: usize,
+    rhs: Option<usize>,
+    align: u8,
+    params: String,
+    us: Option<f64>,
+    low_us: Option<f64>,
+    high_us: Option<f64>,
+    batches: Option<usize>,
+    checked: Option<bool>,
+    finalist: Option<bool>,
+}
+
 /// Adds the problems of a file. A file without a column for the layout has it in its name.
 fn read(path: &str, runner: &mut Recorded, known: &mut Measurements) -> Result<()> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-    let mut lines = text.lines();
-    let header: Vec<&str> = lines.next().ok_or("an empty file")?.split(',').collect();
+    let mut file = csv::Reader::from_path(path).map_err(|e| format!("{path}: {e}"))?;
     let mut here: BTreeMap<Desc, Vec<Trial>> = BTreeMap::new();
-    for (number, line) in lines.enumerate() {
-        let values: Vec<&str> = line.split(',').collect();
-        let get = |name: &str| {
-            let place = header.iter().position(|of| *of == name)?;
-            values.get(place).copied().filter(|value| !value.is_empty())
-        };
-        if get("kind").is_some_and(|kind| kind != "trial") {
+    for (number, line) in file.deserialize::<Line>().enumerate() {
+        let bad = || format!("{path}: line {} is none of `gemv tune`", number + 2);
+        let line = line.map_err(|e| format!("{}: {e}", bad()))?;
+        if line.kind.is_some_and(|kind| kind != "trial") {
             continue;
         }
-        let bad = || format!("{path}: line {} is none of `gemv tune`", number + 2);
-        let layout = match get("layout") {
+        let layout = match &line.layout {
             Some(layout) => Layout::parse(layout),
             None => Layout::ALL.into_iter().find(|layout| path.contains(layout.name())),
         };
-        let dtype = get("dtype").and_then(Dtype::parse).ok_or_else(bad)?;
-        let size = |name: &str| get(name).ok_or_else(bad)?.parse::<usize>().map_err(|_| bad());
-        let align = size("align")? as u8;
-        let desc = Desc::of(dtype, layout.ok_or_else(bad)?, (size("m")?, size("n")?), align);
-        let desc =
-            Desc { rhs: get("rhs").map_or(Ok(1), |rhs| rhs.parse().map_err(|_| bad()))?, ..desc };
-        let params: Params = get("params").ok_or_else(bad)?.parse()?;
+        let (dtype, layout) = Dtype::parse(&line.dtype).zip(layout).ok_or_else(bad)?;
+        let desc = Desc::of(dtype, layout, (line.m, line.n), line.align);
+        let desc = Desc { rhs: line.rhs.unwrap_or(1), ..desc };
+        let params: Params = line.params.parse()?;
         // What is not legal any more does not count.
         let Some(launch_id) = runner.launch_id(&desc, &params) else { continue };
-        let time =
-            |name: &str| get(name).map(|us| Ok::<f64, Box<dyn Error>>(us.parse::<f64>()? * 1e-6));
-        let seconds = time("us").ok_or_else(bad)??;
-        let (low, high) =
-            (time("low_us").unwrap_or(Ok(seconds))?, time("high_us").unwrap_or(Ok(seconds))?);
-        let batches = get("batches").map_or(Ok(1), str::parse)?;
-        let is = |name: &str| get(name).is_none_or(|value| value == "true");
-        let (checked, finalist) = (is("checked"), is("finalist"));
-        let trial = Trial { params, launch_id, seconds, low, high, batches, checked, finalist };
-        here.entry(desc).or_default().push(trial);
+        let us = line.us.ok_or_else(bad)?;
+        here.entry(desc).or_default().push(Trial {
+            params,
+            launch_id,
+            seconds: us * 1e-6,
+            low: line.low_us.unwrap_or(us) * 1e-6,
+            high: line.high_us.unwrap_or(us) * 1e-6,
+            batches: line.batches.unwrap_or(1),
+            checked: line.checked.unwrap_or(true),
+            finalist: line.finalist.unwrap_or(true),
+        });
     }
     for (desc, mut trials) in here {
         trials

@@ -7,7 +7,9 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::tuner::{DeviceRunner, DeviceSpeed, Failure, Mesh, Mode, Runner, RunnerSettings, many};
+use crate::tuner::{
+    DeviceRunner, DeviceSpeed, Failure, Mesh, Mode, Runner, RunnerSettings, largest, many, packed,
+};
 use anyhow::bail;
 use gemv::unstable::{Desc, Layout, Params};
 use gemv::{Device, Dtype, Element, Engine};
@@ -19,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::open_device;
 use crate::files::append;
 use crate::interrupt::{Interrupted, is_stopped, watch};
-use crate::parse::{about, parse_bytes, parse_dtype, parse_layout};
+use crate::parse::{about, count, parse_bytes, parse_dtype, parse_layout};
 
 /// Time products on devices, beside the read bandwidth, the vendor's library (on the CPU: the BLAS that the variable
 /// GEMV_CBLAS names; on OpenCL: the CLBlast that GEMV_CLBLAST names) and ndarray.
@@ -154,10 +156,8 @@ pub(crate) struct Sample {
 }
 
 /// The names of its fields, in order.
-pub(crate) const COLUMNS: [&str; 21] = [
-    "device", "name", "dtype", "layout", "curve", "m", "n", "rhs", "batch", "bytes", "caches",
-    "who", "params", "us", "gbs", "read_us", "driver", "version", "date", "command", "spread",
-];
+pub(crate) const COLUMNS: &str = "device,name,dtype,layout,curve,m,n,rhs,batch,bytes,caches,who,params,us,gbs,read_us,\
+                                  driver,version,date,command,spread";
 
 fn one() -> usize {
     1
@@ -205,7 +205,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let out = match &args.out {
         Some(path) => {
-            let (file, has_header) = append(path, &COLUMNS.join(","))?;
+            let (file, has_header) = append(path, COLUMNS)?;
             Some(csv::WriterBuilder::new().has_headers(!has_header).from_writer(file))
         }
         None => None,
@@ -401,8 +401,6 @@ struct Run<'a> {
     device: &'a Device,
     runner: DeviceRunner,
     told: &'a mut Told,
-    /// Bytes of the smallest measured read.
-    least: u64,
     deadline: Option<Instant>,
     /// The time in which kernels were built.
     building: Duration,
@@ -444,8 +442,8 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
     // A single shape may be larger than --max-bytes.
     let of = |&(m, n): &(usize, usize)| {
         let columns = args.columns.iter().max().copied().unwrap_or(1);
-        let bytes = |dtype: &Dtype| largest(*dtype, (m, n), columns, args.batch);
-        args.dtype.iter().map(bytes).max().unwrap_or(0)
+        let of = |dtype: &Dtype| many(packed(*dtype, Layout::Row, m, n), columns, args.batch);
+        args.dtype.iter().map(|dtype| largest(&of(dtype))).max().unwrap_or(0)
     };
     let asked = args.shape.iter().map(of).max().unwrap_or(0);
     if asked > most.min(isize::MAX as u64) {
@@ -468,12 +466,9 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         Some(p) => writeln!(stdout(), "read bandwidth {:.1} GB/s", p.bytes as f64 / p.cold / 1e9)?,
         None => writeln!(stdout(), "no ceiling: this backend has no kernel that only reads")?,
     }
-    // Below the smallest measured read there is no ceiling.
-    let least = speed.read_bandwidth.points.first().map_or(0, |p| p.bytes);
     told.least = speed.read_bandwidth.points.first().map(|p| p.bytes);
     let (ready, classic, building) = Default::default();
-    let mut run =
-        Run { args, device, runner, told, least, deadline: None, building, ready, classic };
+    let mut run = Run { args, device, runner, told, deadline: None, building, ready, classic };
     let tasks: Vec<_> = args.dtype.iter().map(|dtype| run.tasks(*dtype, max_bytes)).collect();
     run.plan(&tasks.concat(), &speed, batch);
     let (problem, times) = (if run.told.wide { 40 } else { 26 }, run.told.singles.is_some());
@@ -500,13 +495,6 @@ fn one_device(args: &Args, device: &Device, told: &mut Told) -> anyhow::Result<(
         }
     }
     Ok(())
-}
-
-/// Bytes of the largest of A, X and Y, each of the whole batch.
-fn largest(dtype: Dtype, (m, n): (usize, usize), rhs: usize, batch: usize) -> u64 {
-    let most = [(m, n), (n, rhs), (m, rhs)].map(|(a, b)| (a as u64).saturating_mul(b as u64));
-    let most = most.into_iter().max().unwrap_or(0);
-    most.saturating_mul(batch as u64).saturating_mul(dtype.bytes() as u64)
 }
 
 /// The shapes of one type, coarse to fine.
@@ -602,13 +590,12 @@ impl Run<'_> {
         let columns = &columns;
         let plan = |m, n| {
             let one = move |layout| {
-                let strides = if layout == Layout::Col { (1, m as isize) } else { (n as isize, 1) };
-                let desc = Desc::new(dtype, m, n, strides, 0);
+                let desc = packed(dtype, layout, m, n);
                 // A single row or column has one layout only.
                 (desc.layout == layout).then_some(desc)
             };
             let each = move |desc| columns.iter().map(move |&rhs| many(desc, rhs, args.batch));
-            let fits = move |d: &Desc| largest(dtype, (m, n), d.rhs, d.batch) <= max_bytes;
+            let fits = move |d: &Desc| largest(d) <= max_bytes;
             args.layout.iter().filter_map(move |&layout| one(layout)).flat_map(each).filter(fits)
         };
         let shapes = shapes(args, dtype, max_bytes).into_iter();
@@ -643,7 +630,6 @@ impl Run<'_> {
             let made = if others { args.cold_bytes as f64 * 1e-9 } else { 0.0 };
             seconds += (rounds + 3.0) * round + made + ONCE;
         }
-        let count = tasks.len();
         let limit = match args.seconds {
             Some(limit) if limit.as_secs_f64() < seconds => {
                 "; --seconds takes those that come first, coarse to fine"
@@ -651,10 +637,10 @@ impl Run<'_> {
             _ => "",
         };
         let more = if args.classic || args.scan { ", and the published kernels" } else { "" };
-        let plural = if count == 1 { "" } else { "s" };
-        if count > 0 {
+        if !tasks.is_empty() {
             eprintln!(
-                "{count} problem{plural}, {}{more}{limit}; building kernels is not counted",
+                "{}, {}{more}{limit}; building kernels is not counted",
+                count(tasks.len(), "problem"),
                 about(seconds)
             );
         }
@@ -804,7 +790,7 @@ impl Run<'_> {
         for _ in 0..args.rounds.max(1) {
             // Bandwidth varies on a shared machine, so it is measured in the same
             // rounds.
-            if desc.bytes() >= self.least {
+            if desc.bytes() >= self.told.least.unwrap_or(0) {
                 reads.extend(self.runner.read_again(desc)?);
             }
             for (who, params, times) in &mut counting {
@@ -888,8 +874,7 @@ impl Run<'_> {
         while times.len() < 3 && times[0] < 5e-3 {
             times.push(self.runner.measure(desc, params)?);
         }
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2])
+        Ok(median(times).expect("one at least").0)
     }
 }
 

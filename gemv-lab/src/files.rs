@@ -25,12 +25,17 @@ pub(crate) fn read(path: &Path) -> Result<String> {
 
 /// The text of a file that nobody named, so that it must be a plain one; none where there is none.
 pub(crate) fn read_found(path: &Path) -> Result<Option<String>> {
+    plain(path)?.map(text).transpose()
+}
+
+/// The bytes of a plain file; none where there is none.
+fn plain(path: &Path) -> Result<Option<Vec<u8>>> {
     let bytes = std::fs::metadata(path).and_then(|of| {
         fits(&of)?;
         read_plain(path, MOST)
     });
     match bytes {
-        Ok(bytes) => Ok(Some(text(bytes)?)),
+        Ok(bytes) => Ok(Some(bytes)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e.into()),
     }
@@ -38,11 +43,7 @@ pub(crate) fn read_found(path: &Path) -> Result<Option<String>> {
 
 /// The text of a plain file that gzip has packed, which may not be longer than one that is not; none where there is none.
 pub(crate) fn read_packed(path: &Path) -> Result<Option<String>> {
-    let packed = match read_plain(path, MOST) {
-        Ok(packed) => packed,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
+    let Some(packed) = plain(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     MultiGzDecoder::new(&packed[..])
         .take(MOST + 1)

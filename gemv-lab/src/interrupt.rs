@@ -1,6 +1,5 @@
 //! Ctrl-C in a command that measures: it ends between two problems, with what it has.
 
-use std::fmt::{self, Display};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -32,7 +31,8 @@ pub fn is_stopped() -> bool {
 }
 
 /// The error of a run that Ctrl-C has stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("Ctrl-C")]
 pub struct Interrupted;
 
 impl Interrupted {
@@ -41,11 +41,3 @@ impl Interrupted {
         anyhow::Error::new(Interrupted).context(what)
     }
 }
-
-impl Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Ctrl-C")
-    }
-}
-
-impl std::error::Error for Interrupted {}

@@ -58,18 +58,20 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).filter(|&b| b > 0).ok_or("out of range".into())
 }
 
+/// `1 argument`, `2 arguments`.
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// A time that nobody measures by the second.
 pub(crate) fn about(seconds: f64) -> String {
-    let of = |count: f64, unit: &str| {
-        let plural = if count == 1.0 { "" } else { "s" };
-        format!("about {count:.0} {unit}{plural}")
+    let (number, unit) = match seconds {
+        0.0..10.0 => return "a few seconds".into(),
+        0.0..100.0 => ((seconds / 10.0).round() * 10.0, "second"),
+        0.0..5400.0 => ((seconds / 60.0).round(), "minute"),
+        _ => ((seconds / 3600.0).round().max(2.0), "hour"),
     };
-    match seconds {
-        0.0..10.0 => "a few seconds".into(),
-        0.0..100.0 => of((seconds / 10.0).round() * 10.0, "second"),
-        0.0..5400.0 => of((seconds / 60.0).round(), "minute"),
-        _ => of((seconds / 3600.0).round().max(2.0), "hour"),
-    }
+    format!("about {}", count(number as usize, unit))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use gemv_shard::npy::shown;
 
 use crate::bench::{BUSY, Sample, middle};
 use crate::files::{Output, is_same, make_parent, read, read_found, read_packed, whole_lines};
+use crate::parse::count;
 use crate::record::{self, can_be, is_time};
 use page::{Page, Table};
 use plot::{Axes, Colours, Curve, Map, Mark, READ, Scale};
@@ -241,7 +242,7 @@ impl Data {
             let ratios: Vec<(f64, &Sample)> =
                 theirs.filter_map(|s| Some((s.us / ours.get(&key(s))?, *s))).collect();
             let Some(least) = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-            let mean = ratios.iter().map(|r| r.0.ln()).sum::<f64>() / ratios.len() as f64;
+            let mean = geomean(&ratios.iter().map(|ratio| ratio.0).collect::<Vec<_>>());
             let what = match single {
                 true => "",
                 false => " with several right-hand sides or in batches",
@@ -255,7 +256,7 @@ impl Data {
             }
             let text = format!(
                 "{:.2} times as fast as {who} (geometric mean of {}{what}; least {:.2}, at {})",
-                mean.exp(),
+                mean,
                 count(ratios.len(), "product"),
                 least.0,
                 problem(least.1)
@@ -313,13 +314,11 @@ impl Data {
                     let of =
                         samples.iter().filter(|s| s.who == who && (low..high).contains(&s.bytes));
                     let shares: Vec<f64> = of.filter_map(|s| s.share()).collect();
+                    let worst = shares.iter().copied().fold(f64::INFINITY, f64::min);
+                    let (mean, worst) = (percent(geomean(&shares)), percent(worst));
                     row.push(match shares.len() {
                         0 => String::new(),
-                        k => {
-                            let mean = shares.iter().map(|s| s.ln()).sum::<f64>() / k as f64;
-                            let worst = shares.iter().copied().fold(f64::INFINITY, f64::min);
-                            format!("{} / {} ({k})", percent(mean.exp()), percent(worst))
-                        }
+                        k => format!("{mean} / {worst} ({k})"),
                     });
                 }
                 rows.push(row);
@@ -371,7 +370,7 @@ impl Data {
                 samples.iter().map(|s| ((&*s.who, s.rhs, (s.m, s.n)), s.us)).collect();
             let who: BTreeSet<&str> = samples.iter().map(|s| &*s.who).collect();
             // Geometric means over the shapes, of the times of `of` by those of `by`.
-            let curve = |name: &str, of: &str, by: &dyn Fn(usize) -> (&'static str, usize)| {
+            let curve = |of: &str, by: &dyn Fn(usize) -> (&'static str, usize)| {
                 let mark = |&k: &usize| {
                     let (rival, rhs) = by(k);
                     let rival = if rival.is_empty() { of } else { rival };
@@ -379,33 +378,25 @@ impl Data {
                     let ratios: Vec<f64> = here
                         .filter_map(|(key, us)| Some(us / times.get(&(rival, rhs, key.2))?))
                         .collect();
-                    let mean = ratios.iter().map(|r| r.ln()).sum::<f64>() / ratios.len() as f64;
+                    let mean = geomean(&ratios);
                     let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
                     let most = ratios.iter().copied().fold(0.0, f64::max);
                     let hover = format!(
-                        "{name}, k = {k}: {:.2} (geometric mean of {}; least {least:.2}, most {most:.2})",
-                        mean.exp(),
+                        "{of}, k = {k}: {mean:.2} (geometric mean of {}; least {least:.2}, most {most:.2})",
                         count(ratios.len(), "shape"),
                     );
-                    let mark = Mark { x: k as f64, y: mean.exp(), hover };
+                    let mark = Mark { x: k as f64, y: mean, hover };
                     (!ratios.is_empty()).then_some(mark)
                 };
                 let marks: Vec<Mark> = counts.iter().filter_map(mark).collect();
-                (!marks.is_empty()).then(|| Curve { name: name.into(), marks })
+                (!marks.is_empty()).then(|| Curve { name: of.into(), marks })
             };
-            let times_of_one: Vec<Curve> =
-                who.iter().filter_map(|who| curve(who, who, &|_| ("", 1))).collect();
+            let by_one = who.iter().filter_map(|who| curve(who, &|_| ("", 1))).collect();
             let rivals = who.iter().filter(|who| **who != "gemv");
-            let over: Vec<Curve> =
-                rivals.filter_map(|who| curve(who, who, &|k| ("gemv", k))).collect();
-            for (kind, what, curves) in [
-                (
-                    "columns",
-                    "t(k)/t(1), the time of k right-hand sides by that of one",
-                    times_of_one,
-                ),
-                ("over", "speed of gemv over that of others", over),
-            ] {
+            let over = rivals.filter_map(|who| curve(who, &|k| ("gemv", k))).collect();
+            let times = "t(k)/t(1), the time of k right-hand sides by that of one";
+            let speed = "speed of gemv over that of others";
+            for (kind, what, curves) in [("columns", times, by_one), ("over", speed, over)] {
                 let curves = drawn(page, &format!("{area}: {what}"), curves);
                 if !curves.is_empty() {
                     let y = what.split(',').next().unwrap_or(what);
@@ -430,16 +421,7 @@ impl Data {
                     samples.iter().filter(|s| s.curve == shape && s.who != "scan").collect();
                 let mut curves: BTreeMap<&str, Vec<Mark>> = BTreeMap::default();
                 for s in &here {
-                    let hover = format!(
-                        "{}: {}x{}, {:.2} us, {:.1} GB/s{} {}",
-                        s.who,
-                        s.m,
-                        s.n,
-                        s.us,
-                        s.gbs,
-                        s.share().map_or(String::new(), of_reading),
-                        s.params
-                    );
+                    let hover = format!("{}: {}x{}, {}", s.who, s.m, s.n, numbers(s));
                     let mark = Mark { x: s.bytes as f64, y: s.gbs, hover };
                     curves.entry(&s.who).or_default().push(mark);
                     if let Some(read) = s.read_us {
@@ -480,42 +462,19 @@ impl Data {
                 .collect();
             let read = samples.iter().any(|s| s.read_us.is_some());
             for who in who {
-                let (mut map, mut choices) = (Map::default(), Choices::default());
+                let mut choices = Choices { read, ..Choices::default() };
                 for s in samples.iter().filter(|s| s.curve == "mesh" && s.who == who) {
-                    let share = s.share();
-                    let hover = format!(
-                        "{}x{}: {:.2} us, {:.1} GB/s{} {}",
-                        s.m,
-                        s.n,
-                        s.us,
-                        s.gbs,
-                        share.map_or(String::new(), of_reading),
-                        s.params
-                    );
-                    choices.places.add(s.m, s.n, 0.0, String::new());
-                    if let Ok(params) = s.params.parse() {
-                        choices.add(s.m, s.n, &params, &hover);
-                    }
-                    // One unit a map: below the smallest measured read there is no share.
-                    if let Some(value) = if read { share } else { Some(s.gbs) } {
-                        map.add(s.m, s.n, value, hover);
-                    }
+                    let hover = format!("{}x{}: {}", s.m, s.n, numbers(s));
+                    let params = s.params.parse().ok();
+                    choices.add((s.m, s.n), params.as_ref(), (s.gbs, s.share()), hover);
                 }
-                let (what, range) = match read {
-                    true => ("share of the read bandwidth", Some((0.0, 1.0))),
-                    false => ("GB/s", None),
-                };
-                if choices.places.is_partial() {
-                    page.leave_out(&partial(&format!("{area}, {who}"), choices.places.len()));
+                if choices.leave_out(page, &format!("{area}, {who}")) {
                     continue;
                 }
-                if !map.is_empty() {
-                    let picture = map.continuous(axes, range)?;
-                    page.plot("share", &format!("{name}, {area}, {who}: {what}"), &picture);
-                }
+                let what = format!("{name}, {area}, {who}");
+                choices.speed(page, &what, axes)?;
                 // A map of one kernel shows nothing.
                 if choices.kernels.distinct() > 1 {
-                    let what = format!("{name}, {area}, {who}");
                     choices.kernel(page, &what, axes, kernels)?;
                     choices.arguments(page, &what, axes)?;
                 }
@@ -606,15 +565,15 @@ fn of_reading(share: f64) -> String {
     format!(", {} of the read bandwidth", percent(share))
 }
 
-/// Why a map is left out.
-fn partial(what: &str, cells: usize) -> String {
-    format!(
-        "{what}: {} only in parts of the plane; more time fills it",
-        match cells {
-            1 => "1 shape was measured,".into(),
-            cells => format!("{cells} shapes were measured,"),
-        }
-    )
+/// What the pointer shows of a sample.
+fn numbers(s: &Sample) -> String {
+    let share = s.share().map_or(String::new(), of_reading);
+    format!("{:.2} us, {:.1} GB/s{share} {}", s.us, s.gbs, s.params)
+}
+
+/// A geometric mean.
+fn geomean(all: &[f64]) -> f64 {
+    (all.iter().map(|one| one.ln()).sum::<f64>() / all.len() as f64).exp()
 }
 
 /// The curves that are lines; the others are left out with a sentence.
@@ -675,21 +634,65 @@ fn scans(
     scans
 }
 
-/// Maps of the best choice: the kernel, and each of its arguments.
+/// Maps of the best choice: its speed, the kernel, and each of its arguments.
 #[derive(Default)]
 struct Choices {
+    /// Whether speeds are shares of the read bandwidth: one unit a map.
+    read: bool,
     /// What was measured, whatever came of it.
     places: Map,
+    speeds: Map,
     kernels: Map,
     args: BTreeMap<String, Map>,
 }
 
 impl Choices {
-    fn add(&mut self, m: usize, n: usize, best: &Params, hover: &str) {
-        self.kernels.add_named(m, n, best.kernel().as_str(), hover.into());
-        for (key, value) in best.args() {
-            self.args.entry(key).or_default().add(m, n, f64::from(value), hover.into());
+    /// Takes a shape, with its bandwidth and the share of the read bandwidth, which is not known below the smallest
+    /// measured read.
+    fn add(
+        &mut self,
+        (m, n): (usize, usize),
+        best: Option<&Params>,
+        (gbs, share): (f64, Option<f64>),
+        hover: String,
+    ) {
+        self.places.add(m, n, 0.0, String::new());
+        if let Some(best) = best {
+            self.kernels.add_named(m, n, best.kernel().as_str(), hover.clone());
+            for (key, value) in best.args() {
+                self.args.entry(key).or_default().add(m, n, f64::from(value), hover.clone());
+            }
         }
+        if let Some(value) = if self.read { share } else { Some(gbs) } {
+            self.speeds.add(m, n, value, hover);
+        }
+    }
+
+    /// Whether a map would have holes, of which the page then says so.
+    fn leave_out(&self, page: &mut Page, what: &str) -> bool {
+        let cells = match self.places.len() {
+            1 => "1 shape was measured,".into(),
+            cells => format!("{cells} shapes were measured,"),
+        };
+        let is_partial = self.places.is_partial();
+        if is_partial {
+            let why = "only in parts of the plane; more time fills it";
+            page.leave_out(&format!("{what}: {cells} {why}"));
+        }
+        is_partial
+    }
+
+    /// The map of speeds, if any shape has one.
+    fn speed(&self, page: &mut Page, what: &str, axes: Axes) -> anyhow::Result<()> {
+        let (unit, range) = match self.read {
+            true => ("share of the read bandwidth", Some((0.0, 1.0))),
+            false => ("GB/s", None),
+        };
+        if !self.speeds.is_empty() {
+            let picture = self.speeds.continuous(axes, range)?;
+            page.plot("share", &format!("{what}: {unit}"), &picture);
+        }
+        Ok(())
     }
 
     fn kernel(
@@ -719,11 +722,6 @@ impl Choices {
     }
 }
 
-/// `1 argument`, `2 arguments`.
-fn count(number: usize, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
 /// The maps of one tuner run, of the problems whose lines begin at whole vectors.
 fn tuned(page: &mut Page, known: &Measurements, kernels: &Colours) -> anyhow::Result<()> {
     let axes = Axes::of(known.keys().map(|d| (d.m, d.n)));
@@ -739,43 +737,30 @@ fn tuned(page: &mut Page, known: &Measurements, kernels: &Colours) -> anyhow::Re
         if results.is_empty() {
             continue;
         }
-        let (mut choices, mut share) = (Choices::default(), Map::default());
         let read = results.iter().any(|(_, result)| result.read_seconds.is_some());
+        let mut choices = Choices { read, ..Choices::default() };
         for (desc, result) in &results {
             let best = result.best().expect("filtered above");
             let gbs = desc.bytes() as f64 / best.seconds / 1e9;
-            let part = result.read_seconds.map(|f| f / best.seconds);
-            let part_text = part.map_or(String::new(), of_reading);
+            let share = result.read_seconds.map(|read| read / best.seconds);
             let hover = format!(
-                "{}x{}: {}, {:.2} us, {gbs:.1} GB/s{part_text}; best of {}",
+                "{}x{}: {}, {:.2} us, {gbs:.1} GB/s{}; best of {}",
                 desc.m,
                 desc.n,
                 best.params,
                 best.seconds * 1e6,
+                share.map_or(String::new(), of_reading),
                 result.candidates
             );
-            choices.places.add(desc.m, desc.n, 0.0, String::new());
-            choices.add(desc.m, desc.n, &best.params, &hover);
-            if let Some(value) = if read { part } else { Some(gbs) } {
-                share.add(desc.m, desc.n, value, hover);
-            }
+            choices.add((desc.m, desc.n), Some(&best.params), (gbs, share), hover);
         }
         let rhs = if rhs == 1 { String::new() } else { format!(" rhs={rhs}") };
         let what = format!("{dtype} {layout}{rhs}, aligned");
-        if choices.places.is_partial() {
-            page.leave_out(&partial(&what, choices.places.len()));
+        if choices.leave_out(page, &what) {
             continue;
         }
         choices.kernel(page, &what, axes, kernels)?;
-        let (unit, range) = match read {
-            true => ("share of the read bandwidth", Some((0.0, 1.0))),
-            false => ("GB/s", None),
-        };
-        // Of the shapes that were read, none may have a time.
-        if !share.is_empty() {
-            let picture = share.continuous(axes, range)?;
-            page.plot("share", &format!("{what}: {unit}"), &picture);
-        }
+        choices.speed(page, &what, axes)?;
         choices.arguments(page, &what, axes)?;
     }
     Ok(())
@@ -789,7 +774,7 @@ mod tests {
     /// or a sentence. Counts both.
     fn answers(
         name: &str,
-        header: &[&str],
+        header: &str,
         (lines, rest): (&[&str], &[&str]),
         places: &[Vec<usize>],
     ) -> [usize; 2] {
@@ -804,7 +789,7 @@ mod tests {
             };
             let (lines, rest) =
                 (lines.iter().map(changed), rest.iter().map(|line| format!("{line}\n")));
-            let text = header.join(",") + "\n" + &lines.chain(rest).collect::<String>();
+            let text = header.to_owned() + "\n" + &lines.chain(rest).collect::<String>();
             let mut data = Data::default();
             match data.add(Path::new(name), &text).and_then(|()| data.page()) {
                 Ok(page) => {
@@ -833,7 +818,7 @@ mod tests {
                 );
                 let lines: [&str; 1] = [&line];
                 let [drawn, told] =
-                    answers("f.csv", &crate::bench::COLUMNS, (&lines, &lines), &places);
+                    answers("f.csv", crate::bench::COLUMNS, (&lines, &lines), &places);
                 (pages, refused) = (pages + drawn, refused + told);
             }
         }
@@ -843,7 +828,7 @@ mod tests {
     #[test]
     fn a_number_that_cannot_be_is_told_with_its_line() {
         let line = "d,n,f32,row,mesh,64,128,1,1,33000,cold,gemv,row,2.5,13.2,1e308,,,,,\n";
-        let text = crate::bench::COLUMNS.join(",") + "\n" + line;
+        let text = format!("{}\n{line}", crate::bench::COLUMNS);
         let e = Data::default().add(Path::new("f.csv"), &text).unwrap_err();
         assert_eq!(e.to_string(), "line 2, f32 row 64x128: it holds a number that cannot be");
     }
@@ -856,7 +841,7 @@ mod tests {
         let places = [3, 4, 5, 6, 8, 9, 10, 11, 14, 16].map(|k| vec![k]);
         let places = [&places[..], &[vec![3, 4]]].concat();
         let lines = (&[trial, end][..], &[][..]);
-        let [pages, refused] = answers("f32.cells.csv", &record::HEADER, lines, &places);
+        let [pages, refused] = answers("f32.cells.csv", record::HEADER, lines, &places);
         assert!(pages > 50 && refused > 20, "{pages} pages, {refused} refused");
     }
 }

@@ -121,17 +121,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let half = count.div_ceil(2).max(count.min(4));
     let thin = Mesh::new(half, args.from as usize, args.to as usize, max_bytes);
     let mut whole = false;
-    let points = classes.iter().flat_map(|&class| {
-        let mesh = if class.rhs == 1 { &mesh } else { &thin };
-        mesh.points(class).into_iter().filter_map(move |at| mesh.desc(class, at))
-    });
-    let open: Vec<Desc> = points.filter(|desc| !known.contains_key(desc)).collect();
-    let between = classes.iter().map(|&class| {
-        let mesh = if class.rhs == 1 { &mesh } else { &thin };
-        mesh.between(class, args.holdout).len()
-    });
-    let between = between.sum();
-    plan(&mut runner, &open, between, &speed, (&settings, search.rounds), args.minutes);
+    let mesh_of = |class: ProblemClass| if class.rhs == 1 { &mesh } else { &thin };
+    let all: Vec<Desc> = classes.iter().flat_map(|&of| mesh_of(of).problems(of)).collect();
+    let open: Vec<Desc> = all.iter().filter(|desc| !known.contains_key(desc)).copied().collect();
+    // The regret is measured on shapes that lie between the points.
+    let shapes: Vec<Desc> =
+        classes.iter().flat_map(|&of| mesh_of(of).between(of, args.holdout)).collect();
+    plan(&mut runner, &open, shapes.len(), &speed, (&settings, search.rounds), args.minutes);
     let (one, several) = classes.iter().partition::<Vec<_>, _>(|class| class.rhs == 1);
     let parts = [(&mesh, one, "mesh"), (&thin, several, "mesh of right-hand sides")];
     let parts = parts.into_iter().filter(|part| !part.1.is_empty());
@@ -162,10 +158,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if is_stopped() {
         return Err(interrupted());
     }
-    let mesh_of = |class: ProblemClass| if class.rhs == 1 { &mesh } else { &thin };
-    let points =
-        classes.iter().flat_map(|&a| mesh_of(a).points(a).into_iter().map(move |at| (a, at)));
-    let all: Vec<Desc> = points.filter_map(|(a, at)| mesh_of(a).desc(a, at)).collect();
     let measured = all.iter().filter(|d| known.contains_key(d)).count();
     let between = known.keys().filter(|d| classes.iter().any(|a| a.holds(d))).count() - measured;
     let what = format!("{measured} of {} problems and {between} between them", all.len());
@@ -208,9 +200,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut table = Table { origin: table_name.clone(), header: vec![], rows };
 
-    // The regret, on shapes that lie between the points.
-    let shapes: Vec<Desc> =
-        classes.iter().flat_map(|&a| mesh_of(a).between(a, args.holdout)).collect();
     let now = |d: &Desc| device.tables().explain(device.backend(), d).0;
     let tuned = |d: &Desc| first_legal(&table, &device, d).unwrap_or_else(|| now(d));
     let ways: [&dyn Fn(&Desc) -> Params; 2] = [&now, &tuned];

@@ -9,43 +9,10 @@ use xshell::{Shell, cmd};
 
 use crate::setup::{self, Tools};
 
-/// The routines of libgemv_blas: by Fortran, and by C where that name is another.
-const ROUTINES: [(&str, &str); 34] = [
-    ("sgemv", ""),
-    ("dgemv", ""),
-    ("cgemv", ""),
-    ("zgemv", ""),
-    ("sger", ""),
-    ("dger", ""),
-    ("cgeru", ""),
-    ("zgeru", ""),
-    ("cgerc", ""),
-    ("zgerc", ""),
-    ("sdot", ""),
-    ("ddot", ""),
-    ("cdotu", "cdotu_sub"),
-    ("zdotu", "zdotu_sub"),
-    ("cdotc", "cdotc_sub"),
-    ("zdotc", "zdotc_sub"),
-    ("snrm2", ""),
-    ("dnrm2", ""),
-    ("scnrm2", ""),
-    ("dznrm2", ""),
-    ("saxpy", ""),
-    ("daxpy", ""),
-    ("caxpy", ""),
-    ("zaxpy", ""),
-    ("sscal", ""),
-    ("dscal", ""),
-    ("cscal", ""),
-    ("zscal", ""),
-    ("csscal", ""),
-    ("zdscal", ""),
-    ("isamax", ""),
-    ("idamax", ""),
-    ("icamax", ""),
-    ("izamax", ""),
-];
+/// The routines of libgemv_blas, by Fortran. The complex products of vectors have another name in C.
+const ROUTINES: &str = "sgemv dgemv cgemv zgemv sger dger cgeru zgeru cgerc zgerc sdot ddot cdotu zdotu cdotc zdotc \
+                        snrm2 dnrm2 scnrm2 dznrm2 saxpy daxpy caxpy zaxpy sscal dscal cscal zscal csscal zdscal \
+                        isamax idamax icamax izamax";
 
 /// Programs that the step runs, with their packages on Debian and Ubuntu.
 const PROGRAMS: [(&str, &str); 7] = [
@@ -87,6 +54,21 @@ impl Place {
         let libraries = ["-lgemv", "-lgemv_blas", "-lm", "-lpthread"];
         cmd!(sh, "{compiler} {args...} {place...} {libraries...}").run()?;
         Ok(program)
+    }
+
+    /// The same of a text in C, without warnings; the compiler says as which language.
+    fn strict(
+        &self,
+        sh: &Shell,
+        name: &str,
+        compiler: &str,
+        flags: &[&str],
+        source: &str,
+    ) -> Result<PathBuf> {
+        let language =
+            if compiler == "c++" { ["-std=c++17", "-xc++"] } else { ["-std=c11", "-xc"] };
+        let args = [&language[..], &STRICT, flags, &[source, "-xnone"]].concat();
+        self.program(sh, name, compiler, &args)
     }
 }
 
@@ -200,8 +182,9 @@ fn exported(sh: &Shell, library: &Path) -> Result<BTreeSet<String>> {
 /// The libraries export what they should, and nothing else.
 fn symbols(sh: &Shell, place: &Place) -> Result<()> {
     let mut blas = BTreeSet::new();
-    for (fortran, c) in ROUTINES {
-        let c = if c.is_empty() { fortran } else { c };
+    for fortran in ROUTINES.split(' ') {
+        let is_complex_dot = fortran.starts_with(['c', 'z']) && fortran[1..].starts_with("dot");
+        let c = if is_complex_dot { format!("{fortran}_sub") } else { fortran.to_owned() };
         for prefix in ["", "scipy_"] {
             blas.extend(["_", "_64_"].map(|end| format!("{prefix}{fortran}{end}")));
             blas.extend(["", "64_"].map(|end| format!("{prefix}cblas_{c}{end}")));
@@ -239,10 +222,7 @@ const SANITIZED: [&str; 3] = ["-fsanitize=address,undefined", "-fno-sanitize-rec
 fn routines(sh: &Shell, place: &Place) -> Result<()> {
     let source = "gemv-blas/tests/blas.c";
     let build = |name: &str, compiler: &str, flags: &[&str]| {
-        let language =
-            if compiler == "c++" { ["-std=c++17", "-xc++"] } else { ["-std=c11", "-xc"] };
-        let args = [&language[..], &STRICT, flags, &[source, "-xnone"]].concat();
-        place.program(sh, name, compiler, &args)
+        place.strict(sh, name, compiler, flags, source)
     };
     let plain = build("blas", "cc", &[])?;
     cmd!(sh, "{plain}").run()?;
@@ -279,10 +259,7 @@ fn handles(sh: &Shell, place: &Place, name: &str) -> Result<()> {
     sh.create_dir(&vendors)?;
     let _vendors = sh.push_env("OCL_ICD_VENDORS", vendors);
     let build = |name: &str, compiler: &str, flags: &[&str]| {
-        let language =
-            if compiler == "c++" { ["-std=c++17", "-xc++"] } else { ["-std=c11", "-xc"] };
-        let args = [&language[..], &STRICT, flags, &[source.as_str(), "-xnone"]].concat();
-        place.program(sh, name, compiler, &args)
+        place.strict(sh, name, compiler, flags, source)
     };
     let plain = build(name, "cc", &[])?;
     cmd!(sh, "{plain} cpu").run()?;
@@ -345,38 +322,30 @@ fn system_folder(sh: &Shell) -> Result<PathBuf> {
 /// The reference's testers of levels 1 and 2, in Fortran and in C, with our symbols in front of the reference's library.
 fn testers(sh: &Shell, place: &Place) -> Result<()> {
     let folder = system_folder(sh)?.join("blas");
-    let missing: Vec<&str> = TESTERS
-        .iter()
-        .filter(|(file, _)| !folder.join(file).exists())
-        .map(|(_, package)| *package)
-        .collect();
-    if !missing.is_empty() {
-        setup::install(sh, &missing)?;
-    }
+    let missing = TESTERS.iter().filter(|(file, _)| !folder.join(file).exists());
+    setup::install(sh, &missing.map(|(_, package)| *package).collect::<Vec<_>>())?;
     let work = place.work.join("testers");
     sh.create_dir(&work)?;
     let mut passed = [0; 2];
     for letter in ["s", "d", "c", "z"] {
         for (program, data, report) in [
-            (format!("xblat1{letter}"), None, None),
-            (
-                format!("xblat2{letter}"),
-                Some(format!("{letter}blat2.in")),
-                Some(format!("{letter}blat2.out")),
-            ),
-            (format!("x{letter}cblat1"), None, None),
-            (format!("x{letter}cblat2"), Some(format!("{letter}in2")), None),
+            ("xblat1?", "", ""),
+            ("xblat2?", "?blat2.in", "?blat2.out"),
+            ("x?cblat1", "", ""),
+            ("x?cblat2", "?in2", ""),
         ] {
-            let input = match data {
-                Some(data) => std::fs::read(folder.join(data))?,
-                None => Vec::new(),
+            let [program, data, report] =
+                [program, data, report].map(|name| name.replace('?', letter));
+            let input = match data.is_empty() {
+                false => std::fs::read(folder.join(data))?,
+                true => Vec::new(),
             };
             let program = folder.join(program);
             let run = cmd!(sh, "env -C {work} {program}").quiet().stdin(input);
             let run = run.env("LD_PRELOAD", place.blas()).env("LD_LIBRARY_PATH", &folder);
             let output = run.ignore_status().output()?;
             let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-            if let Some(report) = report {
+            if !report.is_empty() {
                 text += &sh.read_file(work.join(report))?;
             }
             // Routines that are not ours are run as well, and pass.

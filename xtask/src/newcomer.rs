@@ -8,18 +8,29 @@ use xshell::{Shell, cmd};
 
 use crate::mistakes;
 
-/// The members' manifests and sources: a library with a generic bound, an application that never
+/// What each member depends on, beside ndarray.
+const DEPENDENCIES: [(&str, &str); 6] = [
+    ("library", r#"gemv = { path = "ROOT", default-features = false }"#),
+    ("application", CPU_AND_LIBRARY),
+    ("elements", r#"gemv = { path = "ROOT", default-features = false, features = ["cpu"] }"#),
+    ("driverless", CUDA_AND_LIBRARY),
+    ("nothing", r#"library = { path = "../library" }"#),
+    ("smallest", r#"gemv = { path = "ROOT" }"#),
+];
+
+const CPU_AND_LIBRARY: &str = r#"
+gemv = { path = "ROOT", default-features = false, features = ["cpu"] }
+library = { path = "../library" }
+"#;
+const CUDA_AND_LIBRARY: &str = r#"
+gemv = { path = "ROOT", default-features = false, features = ["cuda"] }
+library = { path = "../library" }
+"#;
+
+/// The members' sources: a library with a generic bound, an application that never
 /// names gemv but chooses its backend, one whose elements need a feature that it lacks, one that
 /// chooses a GPU whose driver may not be there, one that chooses none, and the example of the smallest program.
-const FILES: [(&str, &str); 12] = [
-    (
-        "library/Cargo.toml",
-        r#"
-[dependencies]
-gemv = { path = "ROOT", default-features = false }
-ndarray = "0.17"
-"#,
-    ),
+const FILES: [(&str, &str); 6] = [
     (
         "library/src/lib.rs",
         r#"
@@ -37,15 +48,6 @@ where
 pub fn device() -> String {
     gemv::Engine::global().default_device().unwrap().info().id.clone()
 }
-"#,
-    ),
-    (
-        "application/Cargo.toml",
-        r#"
-[dependencies]
-gemv = { path = "ROOT", default-features = false, features = ["cpu"] }
-library = { path = "../library" }
-ndarray = "0.17"
 "#,
     ),
     (
@@ -70,14 +72,6 @@ fn main() {
     }
     println!("{y} on {}", library::device());
 }
-"#,
-    ),
-    (
-        "elements/Cargo.toml",
-        r#"
-[dependencies]
-gemv = { path = "ROOT", default-features = false, features = ["cpu"] }
-ndarray = "0.17"
 "#,
     ),
     (
@@ -114,15 +108,6 @@ fn main() {
 "#,
     ),
     (
-        "driverless/Cargo.toml",
-        r#"
-[dependencies]
-gemv = { path = "ROOT", default-features = false, features = ["cuda"] }
-library = { path = "../library" }
-ndarray = "0.17"
-"#,
-    ),
-    (
         "driverless/src/main.rs",
         r#"
 use gemv as _;
@@ -135,28 +120,12 @@ fn main() {
 "#,
     ),
     (
-        "nothing/Cargo.toml",
-        r#"
-[dependencies]
-library = { path = "../library" }
-ndarray = "0.17"
-"#,
-    ),
-    (
         "nothing/src/main.rs",
         r#"
 fn main() {
     let a = ndarray::array![[0.0, 1.0], [2.0, 0.0]];
     println!("{}", library::twice(&a, &ndarray::array![1.0, 3.0]));
 }
-"#,
-    ),
-    (
-        "smallest/Cargo.toml",
-        r#"
-[dependencies]
-gemv = { path = "ROOT" }
-ndarray = "0.17"
 "#,
     ),
     ("smallest/src/main.rs", include_str!("../../examples/src/bin/hello.rs")),
@@ -168,7 +137,13 @@ const MOST: u64 = 2_800_000;
 /// Builds the crates and checks what they print.
 pub fn run(sh: &Shell, folder: &Path) -> Result<()> {
     let root = sh.current_dir();
-    for (path, text) in FILES.into_iter().chain(mistakes::FILES) {
+    let manifests = DEPENDENCIES.map(|(name, dependencies)| {
+        let text = format!("\n[dependencies]\nndarray = \"0.17\"\n{dependencies}\n");
+        (format!("{name}/Cargo.toml"), text)
+    });
+    let written = FILES.into_iter().chain(mistakes::FILES);
+    let written = written.map(|(path, text)| (path.to_owned(), text.to_owned()));
+    for (path, text) in manifests.into_iter().chain(written) {
         let name = path.split('/').next().unwrap_or_default();
         let text = text.replace("ROOT", &root.display().to_string());
         let head = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n");

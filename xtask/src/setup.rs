@@ -90,25 +90,14 @@ fn system_packages(sh: &Shell) -> Result<()> {
     if cmd!(sh, "python3 -c 'import venv, ensurepip'").quiet().ignore_stderr().run().is_err() {
         missing.push("python3-venv");
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
     install(sh, &missing)
 }
 
 /// Installs what gemv-mpi needs, if it is missing: an MPI library with its compiler, and the libclang that reads its
 /// header. The other crates need none of it.
 fn mpi(sh: &Shell) -> Result<()> {
-    let mut missing = Vec::new();
-    for (program, package) in [("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")] {
-        if cmd!(sh, "{program} --version").quiet().ignore_stderr().read().is_err() {
-            missing.push(package);
-        }
-    }
-    if !libclang()? {
-        missing.push("libclang-dev");
-    }
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    programs(sh, &[("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")])?;
+    if libclang()? { Ok(()) } else { install(sh, &["libclang-dev"]) }
 }
 
 /// Whether there is a libclang, with the headers that a compiler has of its own.
@@ -138,21 +127,20 @@ pub fn programs(sh: &Shell, programs: &[(&str, &str)]) -> Result<()> {
     let there = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).exists());
     let missing: Vec<&str> =
         programs.iter().filter(|(name, _)| !there(name)).map(|(_, package)| *package).collect();
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    install(sh, &missing)
 }
 
 /// Installs the packages of these files that are missing.
 pub fn files(sh: &Shell, files: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<&str> = files
-        .iter()
-        .filter(|(file, _)| !Path::new(file).exists())
-        .map(|(_, package)| *package)
-        .collect();
-    if missing.is_empty() { Ok(()) } else { install(sh, &missing) }
+    let missing = files.iter().filter(|(file, _)| !Path::new(file).exists());
+    install(sh, &missing.map(|(_, package)| *package).collect::<Vec<_>>())
 }
 
-/// Installs these packages of Debian or Ubuntu.
+/// Installs these packages of Debian or Ubuntu, if there are any.
 pub fn install(sh: &Shell, packages: &[&str]) -> Result<()> {
+    if packages.is_empty() {
+        return Ok(());
+    }
     let names = packages.join(" ");
     if cmd!(sh, "apt-get --version").quiet().ignore_stderr().read().is_err() {
         bail!("there is no apt-get: install {names} by this system's own means");
@@ -184,7 +172,7 @@ fn chromium(sh: &Shell) -> Result<bool> {
         return Ok(true);
     }
     if let Err(why) = install(sh, &["chromium"]) {
-        println!("no Chromium ({why:#}): the test that opens a report in it is ignored");
+        println!("no Chromium ({why:#}): no test opens a report in it");
     }
     Ok(there())
 }

@@ -17,77 +17,61 @@ pub struct Step {
     pub run: fn(&Shell, &Tools) -> Result<()>,
 }
 
+const fn step(
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Shell, &Tools) -> Result<()>,
+) -> Step {
+    Step { name, about, run }
+}
+
 pub const ALL: &[Step] = &[
-    Step { name: "format", about: "rustfmt", run: format },
-    Step { name: "house", about: "the architecture: circles, floors, unsafe, names", run: house },
-    Step { name: "clippy", about: "clippy on everything, warnings denied", run: clippy },
-    Step { name: "features", about: "the root's features, alone and together", run: features },
-    Step { name: "docs", about: "rustdoc, warnings denied; no link leads nowhere", run: docs },
-    Step { name: "test", about: "all tests on the CPU and on OpenCL (PoCL)", run: test },
-    Step {
-        name: "isa",
-        about: "the CPU backend, made to open with each instruction set",
-        run: isa,
-    },
-    Step {
-        name: "oclgrind",
-        about: "OpenCL kernels under Oclgrind; its log stays empty",
-        run: oclgrind,
-    },
-    Step {
-        name: "nvrtc",
-        about: "every CUDA kernel compiled for sm_80, sm_90 and sm_100, or as recorded",
-        run: nvrtc,
-    },
-    Step { name: "golden", about: "the golden vectors, computed again", run: golden },
-    Step {
-        name: "newcomer",
-        about: "small crates that use this one, as releases, and the size of the smallest program",
-        run: newcomer,
-    },
-    Step {
-        name: "c",
-        about: "the libraries for C: symbols, testers, examples",
-        run: crate::c::step,
-    },
-    Step { name: "python", about: "the Python package, with NumPy and SciPy", run: python },
-    Step { name: "mpi", about: "gemv-mpi on 1 to 4 ranks", run: mpi },
-    Step { name: "package", about: "the crates as they would be published", run: package },
-    Step { name: "quickstart", about: "the example of the README", run: quickstart },
-    Step {
-        name: "bare",
-        about: "a binary with every feature, without libOpenCL and libcuda",
-        run: bare,
-    },
+    step("format", "rustfmt", format),
+    step("house", "the architecture: circles, floors, unsafe, names", house),
+    step("clippy", "clippy on everything, warnings denied", clippy),
+    step("features", "the root's features, alone and together", features),
+    step("docs", "rustdoc, warnings denied; no link leads nowhere", docs),
+    step("test", "all tests on the CPU and on OpenCL (PoCL)", test),
+    step("isa", "the CPU backend, made to open with each instruction set", isa),
+    step("oclgrind", "OpenCL kernels under Oclgrind; its log stays empty", oclgrind),
+    step("nvrtc", "every CUDA kernel compiled for sm_80, sm_90 and sm_100, or as recorded", nvrtc),
+    step("golden", "the golden vectors, computed again", golden),
+    step(
+        "newcomer",
+        "small crates that use this one, as releases, and the size of the smallest program",
+        newcomer,
+    ),
+    step("c", "the libraries for C: symbols, testers, examples", crate::c::step),
+    step("python", "the Python package, with NumPy and SciPy", python),
+    step("mpi", "gemv-mpi on 1 to 4 ranks", mpi),
+    step("package", "the crates as they would be published", package),
+    step("quickstart", "the example of the README", quickstart),
+    step("bare", "a binary with every feature, without libOpenCL and libcuda", bare),
 ];
 
 /// Steps that `test` runs only where they are named: they compile a tool for minutes, or ask the network.
 pub const BY_NAME: &[Step] = &[
-    Step {
-        name: "deny",
-        about: "cargo deny: licences, sources and duplicates of what is linked",
-        run: crate::release::deny,
-    },
-    Step {
-        name: "advisories",
-        about: "cargo deny: known vulnerabilities, by the database of RustSec",
-        run: crate::release::advisories,
-    },
-    Step {
-        name: "semver",
-        about: "cargo semver-checks: against the last release, or the revision GEMV_BASELINE",
-        run: crate::release::semver,
-    },
-    Step {
-        name: "aarch64",
-        about: "the crates compiled for aarch64, warnings denied",
-        run: crate::release::aarch64,
-    },
-    Step {
-        name: "release",
-        about: "what only the day of publication needs: an address, in which README's links lead somewhere",
-        run: crate::release::address,
-    },
+    step(
+        "deny",
+        "cargo deny: licences, sources and duplicates of what is linked",
+        crate::release::deny,
+    ),
+    step(
+        "advisories",
+        "cargo deny: known vulnerabilities, by the database of RustSec",
+        crate::release::advisories,
+    ),
+    step(
+        "semver",
+        "cargo semver-checks: against the last release, or the revision GEMV_BASELINE",
+        crate::release::semver,
+    ),
+    step("aarch64", "the crates compiled for aarch64, warnings denied", crate::release::aarch64),
+    step(
+        "release",
+        "what only the day of publication needs: an address, in which README's links lead somewhere",
+        crate::release::address,
+    ),
 ];
 
 /// Each file by its name: `cargo fmt` does not see the modules that a macro declares.
@@ -446,13 +430,13 @@ fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
     for backend in ["cpu", "opencl", "cuda"] {
         ensure!(text.contains(backend), "`gemv info` does not speak of {backend}:\n{text}");
     }
-    let data = tools.target.join("bare-data");
-    sh.create_dir(&data)?;
-    let files = numpy_files(sh, &data)?;
-    let (a, x) = (bare.add(sh, &files.0)?, bare.add(sh, &files.1)?);
+    // As NumPy has written them.
+    let files = Path::new("gemv-cli/tests/npy");
+    let a = bare.add(sh, &files.join("le_f8_a.npy"))?;
+    let x = bare.add(sh, &files.join("le_f8_x.npy"))?;
     let (code, text) = bare.run(sh, &["dot", &a, &x])?;
     ensure!(
-        code == 0 && text.split_whitespace().eq(["5.0", "11.0"]),
+        code == 0 && text.split_whitespace().eq(["10.5", "21.5", "24.875"]),
         "the product is wrong: {text}"
     );
     for device in ["cuda", "opencl"] {
@@ -464,20 +448,4 @@ fn bare(sh: &Shell, tools: &Tools) -> Result<()> {
         println!("{}", text.trim());
     }
     Ok(())
-}
-
-/// [[1, 2], [3, 4]] and [1, 2] as f64 files of NumPy's format, version 1.0.
-fn numpy_files(sh: &Shell, dir: &Path) -> Result<(PathBuf, PathBuf)> {
-    let file = |name: &str, shape: &str, values: &[f64]| -> Result<PathBuf> {
-        let dict = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}");
-        let header = format!("{dict:<117}\n");
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.bytes());
-        values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
-        let path = dir.join(name);
-        sh.write_file(&path, bytes)?;
-        Ok(path)
-    };
-    Ok((file("a.npy", "(2, 2)", &[1.0, 2.0, 3.0, 4.0])?, file("x.npy", "(2,)", &[1.0, 2.0])?))
 }

@@ -20,8 +20,7 @@ fn shape(of: &[usize]) -> String {
 /// As text: the metadata, then a tensor a line.
 pub(crate) fn list(file: &WeightFile, out: &mut impl Write) -> io::Result<()> {
     let (tensors, metadata) = (file.tensors(), file.metadata());
-    writeln!(out, "{}: {} tensors", file.name(), tensors.len())?;
-    writeln!(out)?;
+    writeln!(out, "{}: {} tensors\n", file.name(), tensors.len())?;
     for (key, value) in metadata {
         let text = plain(&value.to_string());
         let short: String = text.chars().take(MOST).collect();

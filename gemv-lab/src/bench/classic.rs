@@ -166,7 +166,9 @@ fn beside(of: &Params, all: &[Params]) -> Vec<Params> {
 
 #[cfg(test)]
 mod tests {
-    use crate::tuner::Failure;
+    use std::cell::RefCell;
+
+    use crate::tuner::paper::Timed;
     use gemv::Dtype;
 
     use super::*;
@@ -206,46 +208,28 @@ mod tests {
 
     /// On paper: the more rows, the more of them a thread should have; one thread a row is hopeless
     /// for few.
-    #[derive(Default)]
-    struct Paper(Vec<Params>);
-
-    impl Paper {
-        fn seconds(desc: &Desc, p: &Params) -> f64 {
-            let arg = |k| f64::from(p.get_or(k, 1));
-            let (m, bytes) = ((desc.m as f64).log2(), desc.bytes() as f64);
-            let away = |a: f64, b: f64| 0.05 * (a - b).abs();
-            let share = match p.kernel().as_str() {
-                "test-columns" if desc.m > 1 => 1.0,
-                // Of one row, its columns are shared out, or everything waits for one block.
-                "test-columns" => return 3e-6 + 64e-8 * arg("n"),
-                _ if desc.m == 1 => return 1e-6 + 1e-9 * desc.n as f64,
-                "test-rows" => {
-                    away(arg("block") / 32.0, 1.0 + m / 3.0)
-                        + away(arg("m"), m / 2.5)
-                        + away(arg("vec").log2(), 2.0)
-                }
-                "test-stages" => {
-                    0.2 + away(arg("parts").log2(), 8.0 - m / 2.0)
-                        + away(arg("op"), 1.0)
-                        + away(arg("block").log2(), 6.0)
-                }
-                _ => 1e9 / desc.m as f64,
-            };
-            1e-6 + bytes / 1e12 * (1.0 + share)
-        }
-    }
-
-    impl Runner for Paper {
-        fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-            space()
-        }
-        fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
-            self.0.push(*params);
-            Ok(Self::seconds(desc, params))
-        }
-        fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-            Ok(())
-        }
+    fn seconds(desc: &Desc, p: &Params) -> f64 {
+        let arg = |k| f64::from(p.get_or(k, 1));
+        let (m, bytes) = ((desc.m as f64).log2(), desc.bytes() as f64);
+        let away = |a: f64, b: f64| 0.05 * (a - b).abs();
+        let share = match p.kernel().as_str() {
+            "test-columns" if desc.m > 1 => 1.0,
+            // Of one row, its columns are shared out, or everything waits for one block.
+            "test-columns" => return 3e-6 + 64e-8 * arg("n"),
+            _ if desc.m == 1 => return 1e-6 + 1e-9 * desc.n as f64,
+            "test-rows" => {
+                away(arg("block") / 32.0, 1.0 + m / 3.0)
+                    + away(arg("m"), m / 2.5)
+                    + away(arg("vec").log2(), 2.0)
+            }
+            "test-stages" => {
+                0.2 + away(arg("parts").log2(), 8.0 - m / 2.0)
+                    + away(arg("op"), 1.0)
+                    + away(arg("block").log2(), 6.0)
+            }
+            _ => 1e9 / desc.m as f64,
+        };
+        1e-6 + bytes / 1e12 * (1.0 + share)
     }
 
     fn desc(m: usize, n: usize) -> Desc {
@@ -254,15 +238,22 @@ mod tests {
 
     #[test]
     fn neighbours_are_asked_first_and_what_is_found_is_as_good() {
-        let (all, mut classic, mut paper) = (space(), Classic::default(), Paper::default());
+        let (all, mut classic, measured) = (space(), Classic::default(), RefCell::new(Vec::new()));
+        let note = |desc: &Desc, params: &Params| {
+            measured.borrow_mut().push(*params);
+            seconds(desc, params)
+        };
+        let mut paper = Timed { candidates: space(), seconds: note };
         for (k, size) in (0..12).map(|k| 2usize.pow(k) * 16).enumerate() {
             let desc = desc(size, size);
             let candidates = classic.candidates(&desc, &all);
             assert!(candidates.len() <= 60, "{}", candidates.len());
-            paper.0.clear();
+            measured.borrow_mut().clear();
             let found = classic.search(&mut paper, &desc, &candidates).best().unwrap().seconds;
-            assert!(k == 0 || paper.0.iter().all(|p| p.kernel().as_str() != "test-thread"));
-            let times = all.iter().map(|p| Paper::seconds(&desc, p));
+            assert!(
+                k == 0 || measured.borrow().iter().all(|p| p.kernel().as_str() != "test-thread")
+            );
+            let times = all.iter().map(|p| seconds(&desc, p));
             let best = times.fold(f64::INFINITY, f64::min);
             assert!(found <= 1.1 * best, "{desc}: {found} of {best}");
         }

@@ -24,9 +24,8 @@ pub(super) struct Page {
     plots: usize,
     /// What this section has no picture of, and why.
     left_out: Vec<String>,
-    /// Pictures as files: texts by their names, and the last number that each name had.
+    /// Pictures as files: texts by their names.
     files: BTreeMap<String, String>,
-    numbers: BTreeMap<String, usize>,
 }
 
 const STYLE: &str = "
@@ -85,7 +84,6 @@ impl Page {
             plots: 0,
             left_out: Vec::new(),
             files: BTreeMap::new(),
-            numbers: BTreeMap::new(),
         }
     }
 
@@ -136,11 +134,10 @@ impl Page {
     pub(super) fn plot(&mut self, kind: &str, caption: &str, picture: &Picture) {
         self.plots += 1;
         // Two devices may have names of the same letters.
-        let number = self.numbers.entry(file_name(caption, 1)).or_insert(1);
-        while self.files.contains_key(&file_name(caption, *number)) {
-            *number += 1;
-        }
-        self.files.insert(file_name(caption, *number), picture.file(caption));
+        let mut names = (1..).map(|number| file_name(caption, number));
+        let name =
+            names.find(|name| !self.files.contains_key(name)).expect("there is no last number");
+        self.files.insert(name, picture.file(caption));
         let (id, caption, svg) = (self.plots, escape(caption), picture.html());
         let _ = writeln!(
             self.body,
@@ -203,16 +200,4 @@ fn file_name(caption: &str, number: usize) -> String {
     let mut words: Vec<String> = words.map(str::to_lowercase).collect();
     words.extend((number > 1).then(|| number.to_string()));
     words.join("-") + ".svg"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_pictures() {
-        let name = |number| file_name("NVIDIA H200, f32 row: wide, N x 100 N", number);
-        assert_eq!(name(1), "nvidia-h200-f32-row-wide-n-x-100-n.svg");
-        assert_eq!(name(2), "nvidia-h200-f32-row-wide-n-x-100-n-2.svg");
-    }
 }

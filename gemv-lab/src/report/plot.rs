@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::colors::colormaps::ViridisRGB;
@@ -209,45 +209,31 @@ fn viridis(share: f64) -> RGBColor {
     ViridisRGB::get_color(share.clamp(0.0, 1.0))
 }
 
-/// Puts the hover areas over a finished drawing.
-fn finish(mut svg: String, hovers: &[Hover]) -> String {
+/// A drawing, with its hover areas over it.
+fn draw(
+    paint: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> anyhow::Result<Vec<Hover>>,
+) -> anyhow::Result<String> {
+    let mut svg = String::new();
+    let hovers = {
+        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let hovers = paint(&area)?;
+        area.present()?;
+        hovers
+    };
     let mut over = String::new();
-    for h in hovers {
+    for Hover { at: (x, y), size: (width, height), text } in hovers {
+        let text = escape(&text);
         let _ = write!(
             over,
-            "<rect class=\"mark\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill-opacity=\"0\">\
-             <title>{}</title></rect>",
-            h.at.0,
-            h.at.1,
-            h.size.0,
-            h.size.1,
-            escape(&h.text)
+            "<rect class=\"mark\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill-opacity=\"0\">\
+             <title>{text}</title></rect>"
         );
     }
     if let Some(end) = svg.rfind("</svg>") {
         svg.insert_str(end, &over);
     }
-    // Scales with the page: the drawing keeps its coordinates.
-    let viewbox = format!("viewBox=\"0 0 {} {}\"", SIZE.0, SIZE.1);
-    if svg.contains("viewBox") {
-        svg
-    } else {
-        svg.replacen("<svg ", &format!("<svg {viewbox} "), 1)
-    }
-}
-
-fn draw(
-    paint: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Result<Vec<Hover>, String>,
-) -> anyhow::Result<String> {
-    let mut svg = String::new();
-    let hovers = {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        area.fill(&WHITE).map_err(|e| anyhow!("{e}"))?;
-        let hovers = paint(&area).map_err(|e| anyhow!(e))?;
-        area.present().map_err(|e| anyhow!("{e}"))?;
-        hovers
-    };
-    Ok(finish(svg, &hovers))
+    Ok(svg)
 }
 
 impl Map {
@@ -394,7 +380,6 @@ impl Map {
         };
         let label = |at: f64| format!("2^{:.0}", at.log2());
         draw(|area| {
-            let error = |e: DrawingAreaErrorKind<_>| e.to_string();
             let mut chart = ChartBuilder::on(area)
                 .margin(8)
                 .x_label_area_size(38)
@@ -402,8 +387,7 @@ impl Map {
                 .build_cartesian_2d(
                     ends(axes.n).with_key_points(ticks(axes.n)),
                     ends(axes.m).with_key_points(ticks(axes.m)),
-                )
-                .map_err(error)?;
+                )?;
             chart
                 .configure_mesh()
                 .disable_mesh()
@@ -412,14 +396,13 @@ impl Map {
                 .x_label_formatter(&|v| label(*v))
                 .y_label_formatter(&|v| label(*v))
                 .label_style(("sans-serif", 12))
-                .draw()
-                .map_err(error)?;
+                .draw()?;
             let mut hovers = Vec::new();
             for (cell, (value, hover)) in self.rectangles().iter().zip(self.cells.values()) {
                 let corners = [(cell.n.0, cell.m.0), (cell.n.1, cell.m.1)];
                 let corners = corners.map(|(x, y)| (x.exp2(), y.exp2()));
                 let cell = Rectangle::new(corners, colour(*value).filled());
-                chart.draw_series(std::iter::once(cell)).map_err(error)?;
+                chart.draw_series(std::iter::once(cell))?;
                 let (left, bottom) = chart.backend_coord(&corners[0]);
                 let (right, top) = chart.backend_coord(&corners[1]);
                 hovers.push(Hover {
@@ -487,8 +470,7 @@ pub(super) fn curves(
         // The chart has another type for each scale.
         macro_rules! paint {
             ($x:expr, $y:expr) => {{
-                let error = |e: DrawingAreaErrorKind<_>| e.to_string();
-                let mut chart = builder.build_cartesian_2d($x, $y).map_err(error)?;
+                let mut chart = builder.build_cartesian_2d($x, $y)?;
                 chart
                     .configure_mesh()
                     .light_line_style(WHITE)
@@ -502,15 +484,12 @@ pub(super) fn curves(
                         _ => short(v.round() as usize),
                     })
                     .label_style(("sans-serif", 12))
-                    .draw()
-                    .map_err(error)?;
+                    .draw()?;
                 let mut hovers = Vec::new();
                 for (k, curve) in curves.iter().enumerate() {
                     let (colour, form) = colour(k, curve);
                     let points: Vec<(f64, f64)> = curve.marks.iter().map(|m| (m.x, m.y)).collect();
-                    chart
-                        .draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))
-                        .map_err(error)?;
+                    chart.draw_series(LineSeries::new(points.clone(), colour.stroke_width(2)))?;
                     // Marks differ in form too.
                     for &at in &points {
                         let style = colour.filled();
@@ -520,7 +499,7 @@ pub(super) fn curves(
                             1 => chart.draw_series([TriangleMarker::new(at, 5, style)]).map(drop),
                             _ => chart.draw_series([Cross::new(at, 4, line)]).map(drop),
                         };
-                        drawn.map_err(error)?;
+                        drawn?;
                     }
                     for mark in &curve.marks {
                         let (left, top) = chart.backend_coord(&(mark.x, mark.y));

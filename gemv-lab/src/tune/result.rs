@@ -242,10 +242,13 @@ mod tests {
         assert_eq!(hash(&[]), "cbf29ce48422"); // FNV-1a of nothing
     }
 
+    fn regret(shapes: usize, geomean: f64, failed: usize) -> Regret {
+        Regret { shapes, geomean, worst: 0.1, worst_at: None, failed }
+    }
+
     #[test]
     fn a_table_is_worse_by_more_than_chance() {
-        let of =
-            |geomean, failed| Regret { shapes: 32, geomean, worst: 0.1, worst_at: None, failed };
+        let of = |geomean, failed| regret(32, geomean, failed);
         assert!(is_worse(&of(0.061, 0), &of(0.015, 0)));
         assert!(!is_worse(&of(0.018, 0), &of(0.015, 0)));
         assert!(!is_worse(&of(0.015, 0), &of(0.061, 0)));
@@ -256,13 +259,7 @@ mod tests {
 
     #[test]
     fn only_a_table_that_is_much_worse_is_refused() {
-        let of = |shapes, geomean, failed| Regret {
-            shapes,
-            geomean,
-            worst: 0.1,
-            worst_at: None,
-            failed,
-        };
+        let of = regret;
         assert!(is_refused(&of(32, 0.061, 0), &of(32, 0.015, 0)));
         assert!(!is_refused(&of(32, 0.025, 0), &of(32, 0.015, 0)));
         // Few shapes say little, but wrong bits at one are enough.

@@ -1,6 +1,7 @@
 //! Classes of problems: what one part of a table is for.
 
-use gemv_core::{Align, Desc, Dtype, Layout};
+use gemv_core::table::Row;
+use gemv_core::{Align, Desc, Dtype, Layout, Params};
 
 /// A class of problems: what one part of a table is for.
 ///
@@ -65,6 +66,21 @@ impl ProblemClass {
         let next = COUNTS.iter().position(|&first| first > self.rhs).unwrap_or(COUNTS.len());
         let first = COUNTS[next.max(1) - 1];
         (first > 1).then(|| (first, COUNTS.get(next).map_or(usize::MAX, |next| next - 1)))
+    }
+
+    /// A row for this class with these ranges of m and n, as logarithms.
+    pub(super) fn row(&self, m: (f32, f32), n: (f32, f32), params: Params) -> Row {
+        Row {
+            dtype: Some(self.dtype),
+            layout: Some(self.layout),
+            align: self.align,
+            rhs: self.counts(),
+            batch: self.batch(),
+            m,
+            n,
+            params,
+            partial: false,
+        }
     }
 
     /// The batches that its rows are for: single products, where there are several right-hand sides.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::class::ProblemClass;
 use super::fit::Fit;
 use super::measurements::{Measurements, fastest};
-use super::rows::{clip, halfway};
+use super::rows::{beside, clip, halfway};
 use super::search::{ProblemResult, Runner, Trial};
 use super::settings::FitSettings;
 use gemv_core::order::SEGMENT;
@@ -373,8 +373,13 @@ impl Grid {
             let at = self.place(&point.desc);
             places.entry(self.index(at)).or_insert((at, Vec::new())).1.push(point);
         }
+        let near = |[align, k, l]: Place| {
+            let index = |k: usize, l: usize| self.index([align, k, l]);
+            let known = |k, l| Some(index(k, l)).filter(|index| places.contains_key(index));
+            beside((&self.m.0, &self.n.0), (k, l), known).collect()
+        };
         let beside: Vec<(usize, Vec<usize>)> =
-            places.iter().map(|(&index, (at, _))| (index, self.beside(*at, &places))).collect();
+            places.iter().map(|(&index, (at, _))| (index, near(*at))).collect();
         let hole = settings.hole_from.ln_1p();
         let loss = |ratio: f64| {
             let log = ratio.ln();
@@ -399,47 +404,12 @@ impl Grid {
         choices.iter().map(of).collect()
     }
 
-    /// The nearest places with points in each direction, if they are near.
-    fn beside(
-        &self,
-        [align, k, l]: Place,
-        places: &HashMap<usize, (Place, Vec<&Point>)>,
-    ) -> Vec<usize> {
-        let near = |sizes: &Lines, a: usize, b: usize| {
-            let (a, b) = (sizes.0[a], sizes.0[b]);
-            a.max(b) as f64 <= 2.5 * a.min(b) as f64
-        };
-        // A choice for one segment says little of two.
-        let kin = |a: usize, b: usize| (self.n.0[a] > SEGMENT) == (self.n.0[b] > SEGMENT);
-        let m = |i: &usize| near(&self.m, k, *i);
-        let n = |j: &usize| near(&self.n, l, *j) && kin(l, *j);
-        let known = |at: Place| Some(self.index(at)).filter(|index| places.contains_key(index));
-        [
-            (0..k).rev().take_while(m).find_map(|i| known([align, i, l])),
-            (k + 1..self.m.len()).take_while(m).find_map(|i| known([align, i, l])),
-            (0..l).rev().take_while(n).find_map(|j| known([align, k, j])),
-            (l + 1..self.n.len()).take_while(n).find_map(|j| known([align, k, j])),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
-    }
-
     fn row(&self, class: ProblemClass, area: &Area, choice: &Choice) -> Row {
         let [(widest, least), (m0, m1), (n0, n1)] = area.0;
         let high = if widest == 0 { Align::ANY.high } else { self.aligns[widest] };
         let low = if least + 1 == self.aligns.len() { Align::ANY.low } else { self.aligns[least] };
-        Row {
-            dtype: Some(class.dtype),
-            layout: Some(class.layout),
-            align: Align { low, high },
-            rhs: class.counts(),
-            batch: class.batch(),
-            m: self.m.range(m0, m1),
-            n: self.n.range(n0, n1),
-            params: choice.part,
-            partial: !choice.whole,
-        }
+        let row = class.row(self.m.range(m0, m1), self.n.range(n0, n1), choice.part);
+        Row { align: Align { low, high }, partial: !choice.whole, ..row }
     }
 }
 

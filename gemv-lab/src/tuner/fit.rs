@@ -79,11 +79,11 @@ pub fn fit(
     let Some(grid) = CostGrid::new(runner, class, known) else {
         return Fit { rows: Vec::new(), kept: 0, cost: 0.0, worst: 0.0 };
     };
-    let old = Incumbent::new(runner, class, known, &grid, legal, settings);
+    let old = Incumbent::new(runner, known, &grid, legal, settings);
     let best = grid.best(settings);
     let fewest = |old: Option<&Incumbent>| -> Option<Found> {
         let limit = settings.limit.max(1);
-        let rows_at = |price: f64| grid.rows_at(class, &best, old, price, legal, settings);
+        let rows_at = |price: f64| grid.rows_at(&best, old, price, legal, settings);
         // The least price that leaves few enough rows, to an eighth.
         let (mut low, mut price) = (settings.row_cost, 2.0 * settings.row_cost.max(1e-3));
         let mut found = rows_at(low);
@@ -156,7 +156,6 @@ impl CostGrid {
     /// The rows at this price for each.
     fn rows_at(
         &self,
-        class: ProblemClass,
         best: &[(f32, u32)],
         old: Option<&Incumbent>,
         price: f64,
@@ -164,18 +163,18 @@ impl CostGrid {
         settings: &FitSettings,
     ) -> Found {
         let (leaves, mut paid) = self.cut(best, old, price);
-        let (new, kept) = self.rows(class, &leaves, legal);
+        let (new, kept) = self.rows(&leaves, legal);
         paid += settings.row_cost * new.len() as f64;
         let mut rows = merge(new, &kept, legal);
         let new = rows.len();
         if let Some(old) = old.filter(|_| !kept.is_empty()) {
-            rows.extend(keep_rows(old.rows, &kept, self.gaps(class, &leaves, old), legal));
+            rows.extend(keep_rows(old.rows, &kept, self.gaps(&leaves, old), legal));
         }
         Found { kept: rows.len() - new, leaves, rows, paid, squeezed: false }
     }
 
     /// Rows for the points that keep the choice of a present row that does not hold there.
-    fn gaps(&self, class: ProblemClass, leaves: &[Leaf], old: &Incumbent) -> Vec<Row> {
+    fn gaps(&self, leaves: &[Leaf], old: &Incumbent) -> Vec<Row> {
         let side = self.n.len();
         let mut stays = vec![false; old.choices.len()];
         for &((i0, i1, j0, j1), _) in leaves.iter().filter(|leaf| leaf.1.is_none()) {
@@ -192,17 +191,8 @@ impl CostGrid {
             let gaps: Vec<_> = (0..side).filter_map(gap).collect();
             for run in gaps.chunk_by(|a, b| a.1 == b.1) {
                 let (first, last) = (run[0], run[run.len() - 1]);
-                rows.push(Row {
-                    dtype: Some(class.dtype),
-                    layout: Some(class.layout),
-                    align: class.align,
-                    rhs: class.counts(),
-                    batch: class.batch(),
-                    m: range(&self.m, k, k),
-                    n: range(&self.n, first.0, last.0),
-                    params: first.1,
-                    partial: false,
-                });
+                let n = range(&self.n, first.0, last.0);
+                rows.push(self.class.row(range(&self.m, k, k), n, first.1));
             }
         }
         rows
@@ -302,7 +292,6 @@ impl CostGrid {
     /// legal. The next row gets what was clipped.
     fn rows(
         &self,
-        class: ProblemClass,
         leaves: &[Leaf],
         legal: &dyn Fn(&Desc, &Params) -> bool,
     ) -> (Vec<Row>, Vec<Ranges>) {
@@ -311,18 +300,8 @@ impl CostGrid {
         let legal = |desc: &Desc, params: &Params| *params == stays || legal(desc, params);
         let mut rows: Vec<Row> = Vec::new();
         for &((i0, i1, j0, j1), c) in leaves {
-            let mut row = Row {
-                dtype: Some(class.dtype),
-                layout: Some(class.layout),
-                align: class.align,
-                rhs: class.counts(),
-                batch: class.batch(),
-                m: range(&self.m, i0, i1),
-                n: range(&self.n, j0, j1),
-                params: c.map_or(stays, |c| self.choices[c]),
-                partial: false,
-            };
-            let params = row.params;
+            let params = c.map_or(stays, |c| self.choices[c]);
+            let mut row = self.class.row(range(&self.m, i0, i1), range(&self.n, j0, j1), params);
             clip(&mut row, |desc| legal(desc, &params));
             rows.push(row);
         }
@@ -361,13 +340,9 @@ impl CostGrid {
             if rect.3 + 1 < self.n.len() || row.n.1 == ANY.1 || row.params == stays {
                 continue;
             }
-            let far = Desc::of(
-                class.dtype,
-                class.layout,
-                (row.m.0.exp2().round() as usize, u32::MAX as usize),
-                class.align.low,
-            );
-            let far = Desc { rhs: class.rhs, ..far };
+            let ProblemClass { dtype, layout, align, rhs } = self.class;
+            let dim = (row.m.0.exp2().round() as usize, u32::MAX as usize);
+            let far = Desc { rhs, ..Desc::of(dtype, layout, dim, align.low) };
             let mean = |c: usize| {
                 let all = ratios(&self.ratio[c], self.n.len(), rect);
                 let (sum, count) = all.fold((0.0, 0), |(sum, count), r| (sum + r.ln(), count + 1));

@@ -2,14 +2,15 @@
 
 use super::class::ProblemClass;
 use super::measurements::{Measurements, fastest};
+use super::rows::beside;
 use super::search::{ProblemResult, Runner};
 use super::settings::FitSettings;
-use gemv_core::order::SEGMENT;
 use gemv_core::{Desc, Params};
 
 /// The measured problems of a class on a grid of rows and columns, and what each choice costs
 /// at each.
 pub(super) struct CostGrid {
+    pub(super) class: ProblemClass,
     /// The numbers of rows and of columns that have a measured point: the lines of the
     /// grid.
     pub(super) m: Vec<usize>,
@@ -47,47 +48,45 @@ impl CostGrid {
             all
         };
         let (m, n) = (line(&|d| d.m), line(&|d| d.n));
-        let mut choices: Vec<Params> = Vec::new();
+        let (choices, ratio) = (Vec::new(), Vec::new());
+        let mut grid = CostGrid { class, m, n, choices, ratio };
         for result in &results {
             for params in runner.candidates(&result.desc) {
-                if !choices.contains(&params) {
-                    choices.push(params);
+                if !grid.choices.contains(&params) {
+                    grid.choices.push(params);
                 }
             }
         }
-        let mut ratio = vec![vec![None; m.len() * n.len()]; choices.len()];
-        // Whether its bits were right at any point.
-        let mut right = vec![false; choices.len()];
-        for result in &results {
-            let (k, l) =
-                (m.binary_search(&result.desc.m).ok()?, n.binary_search(&result.desc.n).ok()?);
+        // By choice, and whether its bits were right at any point.
+        let points = grid.m.len() * grid.n.len();
+        let mut all: Vec<_> =
+            grid.choices.iter().map(|params| (*params, vec![None; points], false)).collect();
+        for (at, result) in grid.points(known) {
             let best = fastest(result);
-            for (c, params) in choices.iter().enumerate() {
+            for (params, ratio, right) in &mut all {
                 let launch_id = runner.launch_id(&result.desc, params);
                 let trial = launch_id
                     .and_then(|launch_id| result.trials.iter().find(|t| t.launch_id == launch_id));
                 // A choice that was too slow to be checked here can still serve
                 // near the points where it was checked.
-                right[c] |= trial.is_some_and(|t| t.checked);
+                *right |= trial.is_some_and(|t| t.checked);
                 let time = trial.map_or(f64::INFINITY, |t| (t.seconds / best).max(1.0));
-                ratio[c][k * n.len() + l] = Some(time);
+                ratio[at] = Some(time);
             }
         }
-        let mut keep = right.iter();
-        choices.retain(|_| *keep.next().expect("one each"));
-        let mut keep = right.iter();
-        ratio.retain(|_| *keep.next().expect("one each"));
-        (!choices.is_empty()).then_some(CostGrid { m, n, choices, ratio })
+        all.retain(|(_, _, right)| *right);
+        (grid.choices, grid.ratio) =
+            all.into_iter().map(|(params, ratio, _)| (params, ratio)).unzip();
+        (!grid.choices.is_empty()).then_some(grid)
     }
 
     /// The measured problems, each with its index in the grid.
     pub(super) fn points<'a>(
         &'a self,
-        class: ProblemClass,
         known: &'a Measurements,
     ) -> impl Iterator<Item = (usize, &'a ProblemResult)> + 'a {
         let here =
-            move |result: &&ProblemResult| class.holds(&result.desc) && result.best().is_some();
+            |result: &&ProblemResult| self.class.holds(&result.desc) && result.best().is_some();
         known.values().filter(here).filter_map(|result| {
             let (k, l) =
                 (self.m.binary_search(&result.desc.m), self.n.binary_search(&result.desc.n));
@@ -120,31 +119,17 @@ impl CostGrid {
             let over = (log - settings.hole_from.ln_1p()).max(0.0);
             Some((log + settings.hole_penalty * over).min(IMPOSSIBLE))
         };
-        let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
-        // A choice for one segment says little of two, whose sums take a second launch
-        // or a cluster.
-        let kin = |a: usize, b: usize| (a > SEGMENT) == (b > SEGMENT);
         let mut sums = vec![0.0; (height + 1) * (side + 1)];
         for k in 0..height {
             for l in 0..side {
                 let own = {
-                    // The first measured point in each direction, if it is
-                    // near.
-                    let m = |i: &usize| near(self.m[k], self.m[*i]);
-                    let n = |j: &usize| near(self.n[l], self.n[*j]) && kin(self.n[l], self.n[*j]);
-                    let beside = [
-                        (0..k).rev().take_while(m).find_map(|k| loss(k, l)),
-                        (k + 1..height).take_while(m).find_map(|k| loss(k, l)),
-                        (0..l).rev().take_while(n).find_map(|l| loss(k, l)),
-                        (l + 1..side).take_while(n).find_map(|l| loss(k, l)),
-                    ];
                     // Beyond an edge a choice may be illegal, which says
                     // nothing against it at a measured point. At a point
                     // that was not measured the neighbours alone count:
                     // otherwise a choice that is legal at none of them would
                     // cost nothing.
                     let own = loss(k, l);
-                    let near = beside.into_iter().flatten();
+                    let near = beside((&self.m, &self.n), (k, l), loss);
                     let near = near.filter(|&v| own.is_none() || v < IMPOSSIBLE);
                     own.unwrap_or(0.0)
                         + settings.neighbour_weight * near.map(|v| v.min(1.0)).sum::<f64>()

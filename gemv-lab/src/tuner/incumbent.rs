@@ -109,7 +109,6 @@ impl<'a> Incumbent<'a> {
     /// `None` if there are none.
     pub(super) fn new(
         runner: &mut dyn Runner,
-        class: ProblemClass,
         known: &Measurements,
         grid: &CostGrid,
         legal: &dyn Fn(&Desc, &Params) -> bool,
@@ -121,7 +120,7 @@ impl<'a> Incumbent<'a> {
         }
         let points = grid.m.len() * grid.n.len();
         let (mut choices, mut ratio) = (vec![None; points], vec![None; points]);
-        for (at, result) in grid.points(class, known) {
+        for (at, result) in grid.points(known) {
             let chosen = choice(rows, &result.desc, legal);
             let launch_id =
                 chosen.and_then(|chosen| runner.launch_id(&result.desc, &chosen.params));
@@ -193,16 +192,8 @@ mod tests {
         assert_eq!(of(Dtype::F32, 0, 6), both);
         assert_eq!(of(Dtype::F64, 0, 2), "f64 row align=..4 m=4.. : odd\n");
         assert_eq!(of(Dtype::C32, 0, 6), "c32 row n=1..8 : every\n");
-    }
-
-    #[test]
-    fn the_first_table_with_rows_for_it_is_the_present_one() {
-        let class =
-            ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
-        let device = gemv_core::reference::Reference::open();
-        let tables = Tables::load(&*device);
-        let (table, rows) = present_rows(&tables, class).unwrap();
-        assert_eq!((&*table.origin, rows.len()), ("reference", 1));
+        let (dtype, layout) = (Dtype::F32, Layout::Row);
+        let class = ProblemClass { dtype, layout, align: Align::WHOLE, rhs: 1 };
         assert!(present_rows(&Tables::default(), class).is_none());
     }
 

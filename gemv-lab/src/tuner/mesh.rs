@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::class::ProblemClass;
-use super::problem::{lens, many};
+use super::problem::{largest, many};
 use gemv_core::{Desc, Dtype, Layout};
 
 /// A logarithmic mesh of shapes: the same sizes for rows and columns, without matrices that are
@@ -13,15 +13,13 @@ use gemv_core::{Desc, Dtype, Layout};
 /// alignment, lengths are rounded up to the next that has it.
 ///
 /// ```
-/// use gemv_lab::tuner::{ProblemClass, Mesh, Point};
+/// use gemv_lab::tuner::{ProblemClass, Mesh};
 /// use gemv_core::{Align, Dtype, Layout};
 ///
 /// let mesh = Mesh::new(5, 16, 4096, 1 << 20);
-/// assert_eq!((mesh.sizes(), mesh.max_bytes()), (&[16, 64, 256, 1024, 4096][..], 1 << 20));
+/// assert_eq!(mesh.sizes(), [16, 64, 256, 1024, 4096]);
 /// let class = ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align: Align::WHOLE, rhs: 1 };
-/// let at = mesh.nearest(20, 900);
-/// assert_eq!(at, Point { i: 0, j: 3 });
-/// assert_eq!(mesh.desc(class, at).unwrap().to_string(), "f32 row 16x1024");
+/// assert_eq!(mesh.desc(class, (0, 3)).unwrap().to_string(), "f32 row 16x1024");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mesh {
@@ -41,22 +39,6 @@ struct Further {
     sizes: Vec<usize>,
     /// The numbers of lines, or else their lengths, for which they count.
     with: RangeInclusive<usize>,
-}
-
-/// Where a shape stands in a [`Mesh`]: indices of its rows and columns among the sizes.
-///
-/// ```
-/// use gemv_lab::tuner::{Mesh, Point};
-/// let mesh = Mesh::of(vec![10, 100, 1000], 1 << 30);
-/// let Point { i, j } = mesh.nearest(90, 2000);
-/// assert_eq!((mesh.sizes()[i], mesh.sizes()[j]), (100, 1000)); // rows, columns
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Point {
-    /// Index of the number of rows.
-    pub i: usize,
-    /// Index of the number of columns.
-    pub j: usize,
 }
 
 impl Mesh {
@@ -111,13 +93,13 @@ impl Mesh {
     /// choice changes there at once, between the points of a logarithmic mesh.
     ///
     /// ```
-    /// use gemv_lab::tuner::{ProblemClass, Mesh, Point};
+    /// use gemv_lab::tuner::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lengths(Layout::Row, &[64], 1..=100);
     /// assert_eq!(mesh.sizes(), [16, 64, 256]);
     /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE, rhs: 1 };
-    /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
+    /// let is = |layout, i, j| mesh.desc(class(layout), (i, j)).is_some();
     /// assert!(is(Layout::Row, 0, 1)); // 16 x 64
     /// assert!(!is(Layout::Row, 2, 1)); // but not 256 x 64: more lines
     /// assert!(!is(Layout::Row, 1, 0) && !is(Layout::Col, 1, 0)); // nor 64 x 16: not of this length, not this layout
@@ -137,12 +119,12 @@ impl Mesh {
     /// base mesh.
     ///
     /// ```
-    /// use gemv_lab::tuner::{ProblemClass, Mesh, Point};
+    /// use gemv_lab::tuner::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![16, 256], 1 << 30).with_lines(Layout::Row, &[64], 100..=1000);
     /// let class = |layout| ProblemClass { dtype: Dtype::F32, layout, align: Align::WHOLE, rhs: 1 };
-    /// let is = |layout, i, j| mesh.desc(class(layout), Point { i, j }).is_some();
+    /// let is = |layout, i, j| mesh.desc(class(layout), (i, j)).is_some();
     /// assert!(is(Layout::Row, 1, 2)); // 64 x 256
     /// assert!(!is(Layout::Row, 1, 0)); // but not 64 x 16: shorter lines
     /// assert!(!is(Layout::Row, 2, 1) && !is(Layout::Col, 1, 2)); // nor 256 x 64: not so many lines, not this layout
@@ -193,28 +175,23 @@ impl Mesh {
         &self.sizes
     }
 
-    /// The largest matrix, in bytes.
-    pub fn max_bytes(&self) -> u64 {
-        self.max_bytes
-    }
-
-    /// The problem at a point. `None` where A, X or Y is too large, where its layout is
+    /// The problem at a point: indices of its rows and columns among the sizes. `None` where A, X or Y is too large, where its layout is
     /// another one by definition (a single row or column), where it cannot have this
     /// alignment, and where a smaller size is rounded to the same.
     ///
     /// ```
-    /// use gemv_lab::tuner::{ProblemClass, Mesh, Point};
+    /// use gemv_lab::tuner::{ProblemClass, Mesh};
     /// use gemv_core::{Align, Dtype, Layout};
     ///
     /// let mesh = Mesh::of(vec![30, 1000], 1 << 20);
     /// let class = |align| ProblemClass { dtype: Dtype::F32, layout: Layout::Row, align, rhs: 1 };
-    /// let text = |align, i, j| mesh.desc(class(align), Point { i, j }).map(|d| d.to_string());
+    /// let text = |align, i, j| mesh.desc(class(align), (i, j)).map(|d| d.to_string());
     /// assert_eq!(text(Align::WHOLE, 1, 0), Some("f32 row 1000x32".into())); // rows of 128 bytes
     /// assert_eq!(text(Align::parse("4").unwrap(), 1, 0), Some("f32 row 1000x31".into()));
     /// assert_eq!(text(Align::WHOLE, 1, 1), None); // 4 MB
     /// ```
-    pub fn desc(&self, class: ProblemClass, at: Point) -> Option<Desc> {
-        let (&m, &n) = (self.sizes.get(at.i)?, self.sizes.get(at.j)?);
+    pub fn desc(&self, class: ProblemClass, (i, j): (usize, usize)) -> Option<Desc> {
+        let (&m, &n) = (self.sizes.get(i)?, self.sizes.get(j)?);
         let (length, lines) = if class.layout == Layout::Col { (m, n) } else { (n, m) };
         if !self.has(class.layout, length, lines) {
             return None;
@@ -227,20 +204,17 @@ impl Mesh {
         };
         match class.layout {
             // The length does not matter where there is one line.
-            Layout::Col => self.shape(class, if n == 1 { m } else { round(at.i)? }, n),
-            _ => self.shape(class, m, if m == 1 { n } else { round(at.j)? }),
+            Layout::Col => self.shape(class, if n == 1 { m } else { round(i)? }, n),
+            _ => self.shape(class, m, if m == 1 { n } else { round(j)? }),
         }
     }
 
     pub(super) fn shape(&self, class: ProblemClass, m: usize, n: usize) -> Option<Desc> {
         let desc = many(packed(class.dtype, class.layout, m, n), class.rhs, 1);
-        // The largest of A, X and Y.
-        let entries = lens(&desc).into_iter().max()?;
-        let bytes = entries.checked_mul(class.dtype.bytes())?;
-        (bytes as u64 <= self.max_bytes && class.holds(&desc)).then_some(desc)
+        (largest(&desc) <= self.max_bytes && class.holds(&desc)).then_some(desc)
     }
 
-    /// Every point that has a problem.
+    /// Every problem of a class, by rows and columns.
     ///
     /// ```
     /// use gemv_lab::tuner::{ProblemClass, Mesh};
@@ -248,14 +222,20 @@ impl Mesh {
     ///
     /// let class = ProblemClass { dtype: Dtype::F64, layout: Layout::Col, align: Align::WHOLE, rhs: 1 };
     /// let mesh = Mesh::of(vec![64, 256, 1024], 1 << 20);
-    /// assert_eq!(mesh.points(class).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
+    /// assert_eq!(mesh.problems(class).len(), 6); // 1 MiB: not 256 x 1024, 1024 x 256, 1024 x 1024
     /// ```
-    pub fn points(&self, class: ProblemClass) -> Vec<Point> {
+    pub fn problems(&self, class: ProblemClass) -> Vec<Desc> {
+        self.placed(class).map(|(_, desc)| desc).collect()
+    }
+
+    /// The same, each with its point.
+    pub(super) fn placed(
+        &self,
+        class: ProblemClass,
+    ) -> impl Iterator<Item = ((usize, usize), Desc)> + '_ {
         let side = self.sizes.len();
-        (0..side * side)
-            .map(|k| Point { i: k / side, j: k % side })
-            .filter(|&at| self.desc(class, at).is_some())
-            .collect()
+        let points = (0..side * side).map(move |k| (k / side, k % side));
+        points.filter_map(move |at| Some((at, self.desc(class, at)?)))
     }
 
     /// `count` shapes within the mesh's ends that are not on it, the same at every call.
@@ -303,24 +283,6 @@ impl Mesh {
         }
         shapes
     }
-
-    /// The point nearest to a shape, by distance in powers of two.
-    ///
-    /// ```
-    /// use gemv_lab::tuner::{Mesh, Point};
-    /// let mesh = Mesh::of(vec![16, 64, 256], 1 << 30);
-    /// assert_eq!(mesh.nearest(1, 100_000), Point { i: 0, j: 2 }); // beyond its ends as well
-    /// ```
-    pub fn nearest(&self, m: usize, n: usize) -> Point {
-        let index = |v: usize| {
-            let at = (v.max(1) as f64).ln();
-            let off = |s: usize| ((s as f64).ln() - at).abs();
-            (0..self.sizes.len())
-                .min_by(|&a, &b| off(self.sizes[a]).total_cmp(&off(self.sizes[b])))
-                .expect("a mesh has sizes")
-        };
-        Point { i: index(m), j: index(n) }
-    }
 }
 
 /// The problem of a matrix without gaps that starts on a cache line.
@@ -354,12 +316,11 @@ mod tests {
         for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16] {
             for layout in [Layout::Row, Layout::Col] {
                 for class in ProblemClass::all(dtype, layout) {
-                    let points = mesh.points(class);
-                    assert!(points.len() > 50, "{class:?}: {}", points.len());
+                    let mut on_mesh = mesh.problems(class);
+                    let count = on_mesh.len();
+                    assert!(count > 50, "{class:?}: {count}");
                     let held = mesh.between(class, 20);
                     assert_eq!((held.len(), &held), (20, &mesh.between(class, 20)));
-                    let mut on_mesh: Vec<Desc> =
-                        points.iter().filter_map(|&at| mesh.desc(class, at)).collect();
                     assert!(held.iter().all(|d| !on_mesh.contains(d)));
                     for desc in on_mesh.iter().chain(&held) {
                         assert!(class.holds(desc), "{desc} {}", desc.align);
@@ -367,13 +328,13 @@ mod tests {
                     }
                     on_mesh.sort();
                     on_mesh.dedup();
-                    assert_eq!(on_mesh.len(), points.len(), "a problem stands at two points");
+                    assert_eq!(on_mesh.len(), count, "a problem stands at two points");
                 }
             }
         }
         // One column is a column, whatever it was called.
         let row = ProblemClass::all(Dtype::F32, Layout::Row)[0];
-        assert!(mesh.points(row).iter().all(|&at| mesh.desc(row, at).unwrap().n > 1));
+        assert!(mesh.problems(row).iter().all(|desc| desc.n > 1));
     }
 
     #[test]
@@ -386,8 +347,7 @@ mod tests {
         let rows = ProblemClass::all(Dtype::F32, Layout::Row);
         let (row, odd, col) = (rows[0], rows[2], ProblemClass::all(Dtype::F32, Layout::Col)[2]);
         let size = |size| mesh.sizes().iter().position(|s| *s == size).unwrap();
-        let at =
-            |class, m, n| mesh.desc(class, Point { i: size(m), j: size(n) }).map(|d| (d.m, d.n));
+        let at = |class, m, n| mesh.desc(class, (size(m), size(n))).map(|d| (d.m, d.n));
         assert_eq!(at(row, 16, 60), Some((16, 60)));
         assert_eq!(at(odd, 16, 60), Some((16, 61)));
         // More rows, and columns that are the other layout's.
@@ -400,13 +360,5 @@ mod tests {
         // 61 again, but what is before it is not of this layout.
         assert_eq!(at(odd, 64, 64), Some((64, 65)));
         assert_eq!(at(odd, 256, 60), None);
-    }
-
-    #[test]
-    fn the_nearest_point_is_nearest_in_powers_of_two() {
-        let mesh = Mesh::new(5, 16, 1 << 12, 1 << 30);
-        assert_eq!(mesh.sizes(), [16, 64, 256, 1024, 4096]);
-        assert_eq!(mesh.nearest(31, 33), Point { i: 0, j: 1 });
-        assert_eq!(mesh.nearest(0, 1 << 30), Point { i: 0, j: 4 });
     }
 }

@@ -35,3 +35,25 @@ impl Progress for Silent {
         ControlFlow::Continue(())
     }
 }
+
+/// These candidates for every problem, which take so many seconds, all with the right bits.
+#[cfg(test)]
+pub(crate) struct Timed<F> {
+    pub(crate) candidates: Vec<Params>,
+    pub(crate) seconds: F,
+}
+
+#[cfg(test)]
+impl<F: FnMut(&Desc, &Params) -> f64> Runner for Timed<F> {
+    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
+        self.candidates.clone()
+    }
+
+    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+        Ok((self.seconds)(desc, params))
+    }
+
+    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
+        Ok(())
+    }
+}

@@ -196,8 +196,7 @@ mod tests {
             |layout| ProblemClass { dtype: Dtype::F64, layout, align: Align::WHOLE, rhs: 1 };
         let shapes = |info: &DeviceInfo, layout| -> Vec<(usize, usize)> {
             let mesh = Mesh::new(24, 1, 1 << 22, 1 << 30).with_edges(info);
-            let points = mesh.points(class(layout)).into_iter();
-            points.map(|at| mesh.desc(class(layout), at).unwrap()).map(|d| (d.m, d.n)).collect()
+            mesh.problems(class(layout)).into_iter().map(|d| (d.m, d.n)).collect()
         };
         let col = shapes(&info, Layout::Col);
         // Three waves of 32-row blocks are 12,672 rows.

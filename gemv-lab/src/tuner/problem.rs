@@ -26,3 +26,9 @@ pub(super) fn lens(desc: &Desc) -> [usize; 3] {
     let Desc { m, n, rhs, batch, .. } = *desc;
     [(m, n), (n, rhs), (m, rhs)].map(|(a, b)| a.saturating_mul(b).saturating_mul(batch))
 }
+
+/// Bytes of the largest of A, X and Y, each of the whole batch; saturating.
+pub(crate) fn largest(desc: &Desc) -> u64 {
+    let most = lens(desc).into_iter().max().unwrap_or(0);
+    (most as u64).saturating_mul(desc.dtype.bytes() as u64)
+}

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use super::measurements::Measurements;
 use super::search::{ProblemResult, Runner, SearchSettings, Trial, search};
 use super::sweep::Progress;
+use crate::parse::count;
 use gemv_core::{Desc, Params};
 
 /// How much slower a way to choose is than the best of all candidates.
@@ -87,10 +88,8 @@ impl std::fmt::Display for Regret {
         if let Some(desc) = self.worst_at {
             write!(f, " ({desc})")?;
         }
-        match self.shapes {
-            0 => {}
-            1 => write!(f, ", 1 shape")?,
-            shapes => write!(f, ", {shapes} shapes")?,
+        if self.shapes > 0 {
+            write!(f, ", {}", count(self.shapes, "shape"))?;
         }
         if self.failed > 0 {
             write!(f, ", {} failed", self.failed)?;

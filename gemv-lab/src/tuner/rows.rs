@@ -35,6 +35,26 @@ pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
     (from, to)
 }
 
+/// What is known at the nearest lines in each direction, if they are near: a choice for one segment says little of two,
+/// whose sums take a second launch or a cluster.
+pub(super) fn beside<T>(
+    (m, n): (&[usize], &[usize]),
+    (k, l): (usize, usize),
+    known: impl Fn(usize, usize) -> Option<T>,
+) -> impl Iterator<Item = T> {
+    let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
+    let near_m = |i: &usize| near(m[k], m[*i]);
+    let near_n = |j: &usize| near(n[l], n[*j]) && (n[l] > SEGMENT) == (n[*j] > SEGMENT);
+    [
+        (0..k).rev().take_while(near_m).find_map(|k| known(k, l)),
+        (k + 1..m.len()).take_while(near_m).find_map(|k| known(k, l)),
+        (0..l).rev().take_while(near_n).find_map(|l| known(k, l)),
+        (l + 1..n.len()).take_while(near_n).find_map(|l| known(k, l)),
+    ]
+    .into_iter()
+    .flatten()
+}
+
 /// Clips the ranges of a row to where its parameters are legal. Halfway to the next point can
 /// lie beyond the capacity of a kernel for few columns; halfway to the one before can have too
 /// few columns for a kernel of several segments. Says whether they are legal anywhere in the ranges.

@@ -121,11 +121,6 @@ impl DeviceRunner {
         Ok(Some(seconds * desc.bytes() as f64 / (4 * read.m * read.n) as f64))
     }
 
-    /// The device.
-    pub fn device(&self) -> &Device {
-        &self.device
-    }
-
     /// The modes in which a problem is measured: its time is their geometric mean.
     fn modes(&self, desc: &Desc) -> &'static [Mode] {
         let bytes = desc.bytes();

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use super::paper::Timed;
 use super::*;
 use gemv_core::{Align, Desc, Dtype, Error, Layout, Params, Table};
 
@@ -213,6 +214,13 @@ fn a_problem_where_nothing_counts_has_no_best() {
     assert_eq!(result.failures.len(), 2);
 }
 
+/// What a whole sweep of these classes measures.
+fn swept(runner: &mut dyn Runner, mesh: &Mesh, classes: &[ProblemClass]) -> Measurements {
+    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
+    assert!(sweep(runner, mesh, classes, &settings, &mut known, &mut Count(0, usize::MAX)));
+    known
+}
+
 const LEGAL: &dyn Fn(&Desc, &Params) -> bool = &|_, _| true;
 
 /// The whole way: sweep, refine, fit, and the regret on shapes that were not measured.
@@ -221,10 +229,9 @@ fn a_sweep_is_cheap_and_its_table_has_little_regret() {
     let mesh = Mesh::new(24, 16, 1 << 22, 1 << 32);
     let settings = SearchSettings::default();
     let mut device = Scripted::new(0.02);
-    let mut known = Measurements::new();
+    let mut known = swept(&mut device, &mesh, &[CLASS]);
     let mut progress = Count(0, usize::MAX);
-    assert!(sweep(&mut device, &mesh, &[CLASS], &settings, &mut known, &mut progress));
-    let points = mesh.points(CLASS).len();
+    let points = mesh.problems(CLASS).len();
     assert_eq!(known.len(), points);
     assert!(refine(&mut device, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress));
     let finer = known.len() - points;
@@ -300,9 +307,8 @@ fn the_luck_of_the_fastest_is_not_regret() {
 #[test]
 fn a_limit_on_the_rows_is_kept_and_its_cost_told() {
     let mesh = Mesh::new(9, 16, 1 << 16, 1 << 30);
-    let (mut device, mut known) = (Scripted::new(0.0), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
-    sweep(&mut device, &mesh, &[CLASS], &SearchSettings::default(), &mut known, &mut progress);
+    let mut device = Scripted::new(0.0);
+    let known = swept(&mut device, &mesh, &[CLASS]);
     let mut costs = Vec::new();
     for limit in [1000, 12, 2, 1] {
         let fit_settings = FitSettings { limit, row_cost: 0.0, ..FitSettings::default() };
@@ -322,8 +328,7 @@ fn where_it_is_best(is_legal: fn(usize) -> bool) -> (Params, Table) {
     let legal = |d: &Desc, p: &Params| is_legal(d.n) || *p != fast;
     let mut known = Measurements::new();
     let mut runner = Scripted::new(0.0);
-    for at in mesh.points(CLASS) {
-        let d = mesh.desc(CLASS, at).unwrap();
+    for d in mesh.problems(CLASS) {
         let all: Vec<Params> = space().into_iter().filter(|p| legal(&d, p)).collect();
         let mut result = search(&mut runner, &d, &all, &[], &SearchSettings::default());
         if is_legal(d.n) {
@@ -378,21 +383,12 @@ fn no_rows_of_what_is_no_candidate() {
 #[test]
 fn one_point_does_not_speak_for_its_line() {
     let (usual, odd) = (space()[0], space()[1]);
-    let mut runner = Scripted::new(0.0);
+    let mut runner = named(vec![usual, odd]);
     let mut known = Measurements::new();
     let lines = [16, 64].into_iter().flat_map(|n| [4, 16, 64, 256, 1024].map(|m| (m, n)));
     for (m, n) in lines.chain([(1024, 32)]) {
-        let d = desc(m, n);
-        let mut result = search(&mut runner, &d, &[usual, odd], &[], &SearchSettings::default());
-        let best = result.best().unwrap().clone();
         let (first, second) = if n == 32 { (odd, usual) } else { (usual, odd) };
-        result.trials = [(first, 1e-6), (second, 3e-6)]
-            .map(|(params, t)| {
-                let launch_id = launch_id(&params);
-                Trial { params, launch_id, seconds: t, low: t, high: t, ..best.clone() }
-            })
-            .into();
-        known.insert(d, result);
+        known.extend([at(desc(m, n), [(first, 1e-6), (second, 3e-6)])]);
     }
     let table = fitted(&mut runner, &known, LEGAL);
     for (m, expected) in [(4, usual), (16, usual), (64, usual), (256, usual), (1024, odd)] {
@@ -428,13 +424,12 @@ fn a_line_with_one_point_takes_after_its_own_side() {
         });
         known.extend([at(d, times)]);
     }
-    let mut runner = Named([one, few, many, narrow].into());
+    let mut runner = named([one, few, many, narrow].into());
     let table = fitted(&mut runner, &known, &legal);
     for m in rows {
         for n in [240, 256, 257, 283, 320, 384] {
-            let d = desc(m, n);
-            let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
-            assert_eq!(row.params == one, n <= 256, "{m}x{n} of\n{table}");
+            let choice = chosen(&table, &legal, &desc(m, n));
+            assert_eq!(choice == one, n <= 256, "{m}x{n} of\n{table}");
         }
     }
 }
@@ -461,14 +456,12 @@ fn what_a_row_leaves_over_takes_nothing_from_others() {
         let all = [few, short, long, tall].into_iter().filter(|p| legal(&d, p));
         known.extend([at(d, all.map(|p| (p, if p == best { 1e-6 } else { 3e-6 })))]);
     }
-    let mut runner = Named([few, short, long, tall].into());
+    let mut runner = named([few, short, long, tall].into());
     let table = fitted(&mut runner, &known, &legal);
     for (m, n, choice) in
         [(64, 1 << 20, few), (64, 4096, long), (1024, 16, short), (1024, 4096, long)]
     {
-        let d = desc(m, n);
-        let row = table.nearest(&d).into_iter().find(|r| legal(&d, &r.params)).unwrap();
-        assert_eq!(row.params, choice, "{m}x{n} of\n{table}");
+        assert_eq!(chosen(&table, &legal, &desc(m, n)), choice, "{m}x{n} of\n{table}");
     }
 }
 
@@ -480,7 +473,7 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
     let known = timed(&[4, 64, 1024], &[16, 256, 4096], &|_, _| {
         vec![(best, 1e-6), (good, 2e-6), (bad, 3e-6)]
     });
-    let mut runner = Named([best, good, bad].into());
+    let mut runner = named([best, good, bad].into());
     let table = fitted(&mut runner, &known, &legal);
     for (n, choice) in [(4096, best), (5000, best), (5001, good), (1 << 30, good)] {
         for m in [1, 64, 5000] {
@@ -489,6 +482,11 @@ fn there_is_a_row_for_what_lies_behind_the_last_line() {
             assert!(first.holds(&desc(m, n)), "{m}x{n} of\n{table}");
         }
     }
+}
+
+/// The choice of the nearest row that is legal.
+fn chosen(table: &Table, legal: &dyn Fn(&Desc, &Params) -> bool, desc: &Desc) -> Params {
+    table.nearest(desc).into_iter().find(|row| legal(desc, &row.params)).unwrap().params
 }
 
 /// The table that is made of what is known. It has no row whose parameters are legal nowhere in its ranges.
@@ -530,7 +528,7 @@ fn from(known: &Measurements, rows: &str, limit: usize) -> (Fit, Table) {
     choices.dedup();
     let from = Table::parse("present", rows).unwrap().rows;
     let settings = FitSettings { limit, from, ..FitSettings::default() };
-    let part = fit(&mut Named(choices), CLASS, known, LEGAL, &settings);
+    let part = fit(&mut named(choices), CLASS, known, LEGAL, &settings);
     let table = Table { rows: part.rows.clone(), ..Table::default() };
     (part, table)
 }
@@ -549,7 +547,7 @@ fn no_row_is_for_what_its_kernel_cannot_compute() {
         let best = if n <= 16 { few } else { wide };
         vec![(best, 1.0), (any, 1.5)]
     });
-    let rows = fitted(&mut Named(vec![few, wide, any]), &known, &legal).rows;
+    let rows = fitted(&mut named(vec![few, wide, any]), &known, &legal).rows;
     assert!(rows.iter().any(|r| r.params == few) && rows.iter().any(|r| r.params == wide));
 }
 
@@ -655,49 +653,29 @@ fn what_the_ceiling_left_out_may_stay() {
 }
 
 /// These candidates for all, of which nothing is measured any more.
-struct Named(Vec<Params>);
-
-impl Runner for Named {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        self.0.clone()
-    }
-
-    fn measure(&mut self, _: &Desc, _: &Params) -> Result<f64, Failure> {
-        unreachable!("what is known is not measured")
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        unreachable!("what is known is not checked")
-    }
+fn named(candidates: Vec<Params>) -> impl Runner {
+    let seconds = |_: &Desc, _: &Params| unreachable!("what is known is not measured");
+    Timed { candidates, seconds }
 }
 
 /// Four alike and one a little better, on a machine whose neighbours take half of its bandwidth now
 /// and then, for some rounds.
-struct Shared(u64);
-
-impl Runner for Shared {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        ["a", "b", "c", "d", "e"].map(Params::new).to_vec()
-    }
-
-    fn measure(&mut self, _: &Desc, params: &Params) -> Result<f64, Failure> {
-        let busy = [1.0, 1.7, 1.1, 1.4, 2.1][(self.0 as usize / 5) % 5];
-        self.0 += 1;
+fn shared(mut batch: u64) -> impl Runner {
+    let seconds = move |_: &Desc, params: &Params| {
+        let busy = [1.0, 1.7, 1.1, 1.4, 2.1][(batch as usize / 5) % 5];
+        batch += 1;
         let own = if params.kernel().as_str() == "d" { 0.97 } else { 1.0 };
         // Within a round all are met alike, up to this.
-        Ok(1e-5 * busy * own * (1.0 + 0.005 * ((self.0 * 7) % 3) as f64))
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        Ok(())
-    }
+        1e-5 * busy * own * (1.0 + 0.005 * ((batch * 7) % 3) as f64)
+    };
+    Timed { candidates: ["a", "b", "c", "d", "e"].map(Params::new).into(), seconds }
 }
 
 #[test]
 fn what_befalls_a_whole_round_does_not_decide() {
     let desc = Desc::of(Dtype::F32, Layout::Row, (100, 100), 6);
     for offset in (0..25).step_by(5) {
-        let mut shared = Shared(offset);
+        let mut shared = shared(offset);
         let all = shared.candidates(&desc);
         let settings = SearchSettings { hopeless: 3.0, rounds: 3, ..SearchSettings::default() };
         let result = search(&mut shared, &desc, &all, &[], &settings);
@@ -711,25 +689,17 @@ fn what_befalls_a_whole_round_does_not_decide() {
 
 /// The first of two is the better one everywhere, but other programs take most of the machine while its first batches run
 /// at one point.
-struct Unlucky(usize);
-
-impl Runner for Unlucky {
-    fn candidates(&mut self, _: &Desc) -> Vec<Params> {
-        ["a", "b", "c"].map(Params::new).to_vec()
-    }
-
-    fn measure(&mut self, desc: &Desc, params: &Params) -> Result<f64, Failure> {
+fn unlucky() -> impl Runner {
+    let mut batches = 0;
+    let seconds = move |desc: &Desc, params: &Params| {
         let first = params.kernel().as_str() == "a";
         if first && desc.m == 128 && desc.n == 128 {
-            self.0 += 1;
-            return Ok(if self.0 <= 2 { 5e-6 } else { 1e-6 });
+            batches += 1;
+            return if batches <= 2 { 5e-6 } else { 1e-6 };
         }
-        Ok(if first { 1e-6 } else { 1.3e-6 })
-    }
-
-    fn check(&mut self, _: &Desc, _: &Params) -> Result<(), Failure> {
-        Ok(())
-    }
+        if first { 1e-6 } else { 1.3e-6 }
+    };
+    Timed { candidates: ["a", "b", "c"].map(Params::new).into(), seconds }
 }
 
 #[test]
@@ -738,7 +708,7 @@ fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
     let best = |neighbours| {
         let settings = SearchSettings { neighbours, ..SearchSettings::default() };
         let (mut known, mut progress) = (Measurements::new(), Count(0, usize::MAX));
-        assert!(sweep(&mut Unlucky(0), &mesh, &[CLASS], &settings, &mut known, &mut progress));
+        assert!(sweep(&mut unlucky(), &mesh, &[CLASS], &settings, &mut known, &mut progress));
         let at = known.values().find(|result| (result.desc.m, result.desc.n) == (128, 128));
         at.unwrap().best().unwrap().params.to_string()
     };
@@ -749,11 +719,10 @@ fn what_wins_all_around_is_not_given_up_for_unlucky_batches() {
 #[test]
 fn nothing_is_refined_where_one_choice_is_best_everywhere() {
     let mesh = Mesh::of(vec![16, 256, 4096], 1 << 30).with_lines(Layout::Row, &[64], 200..=300);
-    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
     // Far from the problem at which it is unlucky.
-    let mut runner = Unlucky(0);
-    assert!(sweep(&mut runner, &mesh, &[CLASS], &settings, &mut known, &mut progress));
+    let mut runner = unlucky();
+    let mut known = swept(&mut runner, &mesh, &[CLASS]);
+    let (settings, mut progress) = (SearchSettings::default(), Count(0, usize::MAX));
     assert!(known.keys().any(|desc| (desc.m, desc.n) == (64, 256)) && known.len() == 10);
     refine(&mut runner, &mesh, &[CLASS], 0.05, &settings, &mut known, &mut progress);
     assert_eq!(known.len(), 10);
@@ -796,18 +765,17 @@ fn each_class_of_right_hand_sides_has_rows_of_its_own() {
     let mesh = Mesh::of(vec![64, 512, 4096, 32_768], 1 << 30);
     let class = |rhs| ProblemClass { rhs, ..CLASS };
     let classes = [1, 2, 4, 8, 16, 64].map(class);
-    let (settings, mut known) = (SearchSettings::default(), Measurements::new());
-    let mut progress = Count(0, usize::MAX);
-    assert!(sweep(&mut Sides, &mesh, &classes, &settings, &mut known, &mut progress));
+    let known = swept(&mut Sides, &mesh, &classes);
+    let (settings, mut progress) = (SearchSettings::default(), Count(0, usize::MAX));
     for class in classes {
-        let points = mesh.points(class).len();
+        let points = mesh.problems(class).len();
         assert_eq!(known.keys().filter(|d| d.rhs == class.rhs).count(), points);
         // 32768 x 32768 is 4 GiB.
         assert_eq!(points, 15, "{class:?}");
     }
     // The largest of A, X and Y counts.
     let small = Mesh::of(vec![16, 32_768], 1 << 21);
-    assert_eq!([1, 16, 17].map(|rhs| small.points(class(rhs)).len()), [3, 3, 1]);
+    assert_eq!([1, 16, 17].map(|rhs| small.problems(class(rhs)).len()), [3, 3, 1]);
 
     let legal = |desc: &Desc, params: &Params| {
         // A rule that relates a tile and the number of columns.

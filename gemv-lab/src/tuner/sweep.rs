@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::class::ProblemClass;
 use super::grid::CostGrid;
 use super::measurements::Measurements;
-use super::mesh::{Mesh, Point};
+use super::mesh::Mesh;
 use super::search::{ProblemResult, Runner, SearchSettings, search};
 use gemv_core::{Desc, Layout, Params};
 
@@ -52,7 +52,7 @@ pub trait Progress {
 /// let mesh = Mesh::of(vec![64, 1024, 16384], 1 << 30);
 /// let (settings, mut known) = (SearchSettings::default(), Measurements::new());
 /// assert!(sweep(&mut Paper, &mesh, &[class], &settings, &mut known, &mut Silent));
-/// assert_eq!(known.len(), mesh.points(class).len());
+/// assert_eq!(known.len(), mesh.problems(class).len());
 ///
 /// let legal = |_: &Desc, _: &Params| true;
 /// let part = fit(&mut Paper, class, &known, &legal, &Default::default());
@@ -71,15 +71,12 @@ pub fn sweep(
     progress: &mut dyn Progress,
 ) -> bool {
     let side = mesh.sizes().len();
-    let stride = |at: Point| {
+    let stride = |(i, j): (usize, usize)| {
         let on = |k: usize, s: usize| k.is_multiple_of(s) || k + 1 == side;
-        [4, 2].into_iter().find(|&s| on(at.i, s) && on(at.j, s)).unwrap_or(1)
+        [4, 2].into_iter().find(|&s| on(i, s) && on(j, s)).unwrap_or(1)
     };
-    let mut plan: Vec<(usize, Point, Desc)> = Vec::new();
-    for &class in classes {
-        let points = mesh.points(class).into_iter();
-        plan.extend(points.filter_map(|at| Some((stride(at), at, mesh.desc(class, at)?))));
-    }
+    let placed = classes.iter().flat_map(|&class| mesh.placed(class));
+    let mut plan: Vec<_> = placed.map(|(at, desc)| (stride(at), at, desc)).collect();
     // One type after another within a stride: each needs its own pool of numbers.
     plan.sort_by_key(|&(stride, at, desc)| (std::cmp::Reverse(stride), desc.dtype, at, desc));
     let descs: Vec<Desc> = plan.into_iter().map(|p| p.2).collect();
@@ -119,8 +116,8 @@ pub fn refine(
     for &class in classes {
         // Only points of the mesh: otherwise the refinement of an earlier run would be
         // refined again.
-        let points = mesh.points(class).into_iter().filter_map(|at| mesh.desc(class, at));
-        let coarse = points.filter_map(|d| Some((d, known.get(&d)?.clone()))).collect();
+        let problems = mesh.problems(class).into_iter();
+        let coarse = problems.filter_map(|d| Some((d, known.get(&d)?.clone()))).collect();
         let Some(grid) = CostGrid::new(runner, class, &coarse) else { continue };
         let (m, n) = (&grid.m, &grid.n);
         let middle = |sizes: &[usize], k: usize, half: bool| {

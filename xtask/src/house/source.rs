@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::parse::{ParseStream, Parser};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Item, UseTree};
 
@@ -161,29 +162,18 @@ fn is_test(attrs: &[Attribute]) -> bool {
     })
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Const(i) => &i.attrs,
-        Item::Enum(i) => &i.attrs,
-        Item::ExternCrate(i) => &i.attrs,
-        Item::Fn(i) => &i.attrs,
-        Item::Impl(i) => &i.attrs,
-        Item::Macro(i) => &i.attrs,
-        Item::Mod(i) => &i.attrs,
-        Item::Static(i) => &i.attrs,
-        Item::Struct(i) => &i.attrs,
-        Item::Trait(i) => &i.attrs,
-        Item::Type(i) => &i.attrs,
-        Item::Union(i) => &i.attrs,
-        Item::Use(i) => &i.attrs,
-        _ => &[],
-    }
+fn attributes(item: &Item) -> Vec<Attribute> {
+    let outer = |input: ParseStream<'_>| {
+        let attributes = Attribute::parse_outer(input)?;
+        input.parse::<TokenStream>().map(|_| attributes)
+    };
+    outer.parse2(item.to_token_stream()).unwrap_or_default()
 }
 
 impl Strip {
     fn items(&self, items: &mut Vec<Item>) {
         if self.tests {
-            items.retain(|item| !is_test(attributes(item)));
+            items.retain(|item| !is_test(&attributes(item)));
         }
     }
 }
