@@ -5,14 +5,13 @@ use std::path::Path;
 
 use bytemuck::Pod;
 use gemv_core::order::SEGMENT;
-use gemv_core::{Device, DeviceMatrix, Element, MatrixRef};
+use gemv_core::{Device, DeviceMatrix, Element, MatrixRef, zeros_on_host};
 use gemv_shard::Streamed;
 use ndarray::{Array2, ArrayViewMut2, Axis, Slice};
 
 use crate::agree::agree;
 use crate::grid::Grid;
 use crate::layout::Layout;
-use crate::memory::filled;
 use crate::{Error, Result};
 
 /// This rank's own part of a matrix of m × n.
@@ -234,7 +233,7 @@ impl<'g, T: Element + Pod> Distributed<'g, T> {
 /// The place of a rank's own part, by rows.
 fn local<T: Element>(layout: &Layout, rank: usize) -> Result<Array2<T>> {
     let (m, n) = layout.part(rank);
-    let elements = filled(m, n, T::default())?;
+    let elements = zeros_on_host(m.saturating_mul(n))?;
     Ok(Array2::from_shape_vec((m, n), elements).expect("as many as there are"))
 }
 

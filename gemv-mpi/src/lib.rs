@@ -47,7 +47,6 @@ mod error;
 mod exchange;
 mod grid;
 mod layout;
-mod memory;
 mod product;
 mod vectors;
 

@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use gemv_core::order::{LANES, SEGMENT};
-use gemv_core::{Element, Error as CoreError, ShapeMismatch, Times};
+use gemv_core::{
+    Element, Error as CoreError, ShapeMismatch, Times, host_is_full, packed, zeros_on_host,
+};
 use gemv_shard::{Partial, SumElement};
 use ndarray::{ArrayView1, ArrayViewMut1};
 
@@ -13,7 +15,6 @@ use crate::agree::{Call, TOLD, agree, agree_and_tell};
 use crate::distributed::Distributed;
 use crate::exchange::{all_to_all, ranges};
 use crate::layout::Split;
-use crate::memory::{filled, reserve, reserved};
 use crate::vectors::select;
 use crate::{Error, Result};
 
@@ -85,7 +86,7 @@ impl<T: Element> Distributed<'_, T> {
             }
             let count = layout.finishes(rank).len();
             let mine = match beta.is_zero() {
-                true => filled(1, count, V::default())?,
+                true => zeros_on_host::<V>(count)?,
                 false => select(&y.view(), layout.entries(rank), count)?,
             };
             let columns = layout.part(rank).1;
@@ -94,7 +95,7 @@ impl<T: Element> Distributed<'_, T> {
                 Some(x) if columns == layout.n => Cow::Borrowed(x),
                 _ => Cow::Owned(select(&x, self.columns(), columns)?),
             };
-            Ok((x, mine, filled(1, layout.m, V::default())?))
+            Ok((x, mine, zeros_on_host::<V>(layout.m)?))
         };
         let (local, mut all) = match ready() {
             Ok((x, mine, all)) => (Ok((x, mine)), all),
@@ -154,12 +155,12 @@ impl<T: Element> Distributed<'_, T> {
                 }
             }
             let mine = match beta.is_zero() {
-                true => filled(1, y.len(), V::default())?,
-                false => select(&y.view(), std::iter::once(0..y.len()), y.len())?,
+                true => zeros_on_host::<V>(y.len())?,
+                false => packed(&y.view())?,
             };
             let x = match x.as_slice() {
                 Some(x) => Cow::Borrowed(x),
-                None => Cow::Owned(select(&x, std::iter::once(0..x.len()), x.len())?),
+                None => Cow::Owned(packed(&x)?),
             };
             Ok((x, mine))
         };
@@ -259,7 +260,9 @@ impl<T: Element> Distributed<'_, T> {
         let segments = layout.n.div_ceil(SEGMENT) + grid.q;
         let most = own.rows().saturating_mul(size_of::<S>()).saturating_add(RUN);
         let most = most.saturating_mul(segments).saturating_add(grid.q.saturating_mul(header));
-        Ok(Summed { own, message, send, told: [header, row], to: reserved(most)? })
+        let mut to = Vec::new();
+        reserve(&mut to, most)?;
+        Ok(Summed { own, message, send, told: [header, row], to })
     }
 
     /// What this rank's columns contribute to its rows.
@@ -282,4 +285,9 @@ impl<T: Element> Distributed<'_, T> {
             false => Ok(sums),
         }
     }
+}
+
+/// Makes room for so many more bytes.
+fn reserve(bytes: &mut Vec<u8>, more: usize) -> Result<()> {
+    Ok(bytes.try_reserve(more).map_err(|_| host_is_full("the host", more as u64))?)
 }

@@ -3,14 +3,13 @@
 use std::ops::Range;
 
 use bytemuck::Pod;
-use gemv_core::Element;
+use gemv_core::{Element, packed, zeros_on_host};
 use ndarray::{Array1, ArrayView1, ArrayViewMut1};
 
 use crate::agree::agree;
 use crate::distributed::Distributed;
 use crate::exchange::{all_gather, broadcast, gather, rank_and_size, scatter};
 use crate::layout::Layout;
-use crate::memory::filled;
 use crate::{Error, Result};
 
 impl<T: Element> Distributed<'_, T> {
@@ -31,7 +30,7 @@ impl<T: Element> Distributed<'_, T> {
         let (root_row, root_column) = layout.place(root);
         let counts: Vec<usize> = (0..grid.q).map(|column| size * self.width_of(column)).collect();
         let ready = || {
-            let mine = filled(1, layout.part(grid.rank).1, V::default())?;
+            let mine = zeros_on_host::<V>(layout.part(grid.rank).1)?;
             let x = self.at_root(root, x.as_ref())?.map(|x| match x.len() == layout.n {
                 true => dealt(x, layout),
                 false => Err(Error::Local { vector: "x", holds: x.len(), needs: layout.n }),
@@ -67,13 +66,12 @@ impl<T: Element> Distributed<'_, T> {
             if part.len() != needs {
                 return Err(Error::Local { vector: "y", holds: part.len(), needs });
             }
-            let mut mine = filled(1, needs, V::default())?;
-            mine.iter_mut().zip(part).for_each(|(to, &from)| *to = from);
+            let mine = packed(&part)?;
             let all = match self.at_root(root, y.as_ref())? {
                 Some(y) if y.len() != layout.m => {
                     return Err(Error::Local { vector: "y", holds: y.len(), needs: layout.m });
                 }
-                Some(_) => Some(filled(1, layout.m, V::default())?),
+                Some(_) => Some(zeros_on_host::<V>(layout.m)?),
                 None => None,
             };
             Ok((mine, all))
@@ -127,10 +125,7 @@ impl<T: Element> Distributed<'_, T> {
 
 /// The entries of x, those of one column of the grid after those of another.
 fn dealt<V: Element>(x: &ArrayView1<'_, V>, layout: &Layout) -> Result<Vec<V>> {
-    let mut all = filled(1, layout.n, V::default())?;
-    let runs = (0..layout.q).flat_map(|column| layout.columns(column));
-    all.iter_mut().zip(runs.flatten()).for_each(|(to, j)| *to = x[j]);
-    Ok(all)
+    select(x, (0..layout.q).flat_map(|column| layout.columns(column)), layout.n)
 }
 
 /// The entries of y where they belong, from those of one rank after those of another.
@@ -145,7 +140,7 @@ pub(crate) fn select<V: Element>(
     runs: impl Iterator<Item = Range<usize>>,
     count: usize,
 ) -> Result<Vec<V>> {
-    let mut all = filled(1, count, V::default())?;
+    let mut all = zeros_on_host::<V>(count)?;
     all.iter_mut().zip(runs.flatten()).for_each(|(to, i)| *to = from[i]);
     Ok(all)
 }
