@@ -194,7 +194,7 @@ fn main() {
             };
             let ignored = common::supported_mixed(device, types).is_err();
             let device = device.clone();
-            let body = move || with_pair!(types, T, V => check::<T, V>(&device));
+            let body = move || gemv::unstable::for_types!(types, T, V => check::<T, V>(&device));
             trials.push(trial(name, body).with_ignored_flag(ignored));
         }
     }

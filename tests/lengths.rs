@@ -868,7 +868,7 @@ fn trials_of(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Vec
         let ignored = supported_mixed(device, pair).is_err();
         let every = size == Size::Full || size != Size::Tiny && kind != Kind::Compiles;
         let all = if every { Lengths::All } else { Lengths::Some };
-        with_mixed!(pair, T, V => {
+        gemv::unstable::for_types!(pair, T, V => {
             for what in MANY.into_iter().chain(["columns-of-one"]) {
                 if kind == Kind::Compiles && !every && what != "columns-of-one" {
                     continue;

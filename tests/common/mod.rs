@@ -135,74 +135,11 @@ pub fn trial(name: String, body: impl FnOnce() -> Check + Send + 'static) -> Tri
 
 /// Runs one expression with `$T` standing for an element type.
 macro_rules! with_type {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        match $dtype {
-            gemv::Dtype::F32 => {
-                type $T = f32;
-                $body
-            }
-            gemv::Dtype::F64 => {
-                type $T = f64;
-                $body
-            }
-            gemv::Dtype::F16 => {
-                type $T = gemv::half::f16;
-                $body
-            }
-            gemv::Dtype::Bf16 => {
-                type $T = gemv::half::bf16;
-                $body
-            }
-            gemv::Dtype::C32 => {
-                type $T = gemv::num_complex::Complex<f32>;
-                $body
-            }
-            gemv::Dtype::C64 => {
-                type $T = gemv::num_complex::Complex<f64>;
-                $body
-            }
-        }
-    };
-}
-
-/// Runs one expression with `$T` and `$V` standing for the matrix' and the vectors' type of a pair of
-/// [`Dtype::MIXED`].
-#[allow(unused_macros)] // each suite uses a part
-macro_rules! with_mixed {
-    ($pair:expr, $T:ident, $V:ident => $body:expr) => {{
-        use gemv::Dtype;
-        match $pair {
-            (Dtype::F16, Dtype::F32) => {
-                type $T = gemv::half::f16;
-                type $V = f32;
-                $body
-            }
-            (Dtype::Bf16, Dtype::F32) => {
-                type $T = gemv::half::bf16;
-                type $V = f32;
-                $body
-            }
-            (Dtype::F32, Dtype::F64) => {
-                type $T = f32;
-                type $V = f64;
-                $body
-            }
-            other => panic!("{other:?} is no mixed pair"),
-        }
+    ($dtype:expr, $T:ident => $body:expr) => {{
+        let dtype = $dtype;
+        let both = (dtype, dtype);
+        gemv::unstable::for_types!(both, $T => $body, mixed _T, _V => unreachable!("one type"))
     }};
-}
-
-/// Runs one expression with `$T` and `$V` standing for the matrix' and the vectors' type of any pair.
-macro_rules! with_pair {
-    ($pair:expr, $T:ident, $V:ident => $body:expr) => {
-        match $pair {
-            (matrix, vectors) if matrix == vectors => with_type!(matrix, $T => {
-                type $V = $T;
-                $body
-            }),
-            pair => with_mixed!(pair, $T, $V => $body),
-        }
-    };
 }
 
 /// Whether the device has the type at all; a trial is ignored with this reason if not.

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use gemv::ndarray::{Array2, Array3, Axis};
-use gemv::unstable::{Desc, Job, Number, Params};
+use gemv::unstable::{Desc, Job, Number, Params, for_types};
 use gemv::{Accumulator, Device, Dtype, Element, Times};
 use libtest_mimic::Trial;
 
@@ -531,14 +531,14 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
             add(
                 what,
                 Box::new(
-                    move |device| with_pair!(pair, T, V => body::<T, V>(device, a, size, compiles)),
+                    move |device| for_types!(pair, T, V => body::<T, V>(device, a, size, compiles)),
                 ),
             );
         }
         add(
             "columns",
             Box::new(move |device| {
-                with_pair!(pair, T, V => {
+                for_types!(pair, T, V => {
                     let all = columns::<T, V>(device, size, compiles);
                     all.and_then(|()| conjugates::<T, V>(device)).and_then(|()| zeros::<T, V>(device))
                 })
@@ -546,7 +546,7 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
         );
         let narrow = pair.0.bytes() == 2 || pair == (Dtype::F32, Dtype::F32);
         if id.starts_with("cuda") && size != Size::Tiny && narrow {
-            add("boxes", Box::new(move |device| with_pair!(pair, T, V => boxes::<T, V>(device))));
+            add("boxes", Box::new(move |device| for_types!(pair, T, V => boxes::<T, V>(device))));
         }
         // Where programs are compiled, of one text, those of f32 and f64 stand for the others.
         if !mixed && (!thin || [Dtype::F32, Dtype::F64].contains(&pair.0)) {
@@ -559,7 +559,7 @@ pub fn trials(id: &str, device: &Device, kind: Kind, size: Size, trials: &mut Ve
         }
         add(
             "batches",
-            Box::new(move |device| with_pair!(pair, T, V => batches::<T, V>(device, size))),
+            Box::new(move |device| for_types!(pair, T, V => batches::<T, V>(device, size))),
         );
     }
 }

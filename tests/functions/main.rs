@@ -596,7 +596,7 @@ fn main() {
         let types: Vec<_> = all.iter().map(|of| (*of, *of)).chain(pairs).collect();
         for (&shape, &types) in shapes.iter().flat_map(|s| types.iter().map(move |t| (s, t))) {
             let name = if types.0 == types.1 { "" } else { &format!("*{}", types.1) };
-            let body = move |d: &Device| with_pair!(types, T, V => epilogues::<T, V>(d, shape));
+            let body = move |d: &Device| gemv::unstable::for_types!(types, T, V => epilogues::<T, V>(d, shape));
             add!(body, "{}{name}/epilogues of {shape:?}", types.0);
         }
         for dtype in all {

@@ -6,9 +6,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
 use gemv::half::f16;
-use gemv::ndarray::{
-    Array1, Array2, Array3, ArrayView1, ArrayViewMut1, Axis, Dimension, Ix1, Ix2, Ix3,
-};
+use gemv::ndarray::{Array1, Array2, Array3, ArrayView1, ArrayViewMut1, Dimension, Ix1, Ix2, Ix3};
 use gemv::unstable::{
     AnySlice, AnySliceMut, Dtype, Job, Memory, Number, Params, Piece, Prepared, Rank, Receive,
     Scalar, Step, Tensor, TensorMut, VectorJob, Window,
@@ -120,11 +118,7 @@ fn many(device: &Device) -> Result<Problem<Ix3, Ix3>, String> {
     let cube = |dim, of: &[f32]| Array3::from_shape_vec(dim, of.to_vec()).expect("as many");
     let mut after = cube((batch, m, rhs), &before);
     let (a_all, x_all) = (cube((batch, m, n), &a), cube((batch, n, rhs), &x));
-    for ((a, x), mut y) in a_all.outer_iter().zip(x_all.outer_iter()).zip(after.outer_iter_mut()) {
-        for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
-            gemv_testkit::gemv(1.0, a, false, x, 1.0, y);
-        }
-    }
+    gemv_testkit::gemm(1.0, a_all.view(), false, x_all.view(), 1.0, after.view_mut());
     let blocks = [block(device, &a)?, block(device, &x)?, block(device, &before)?];
     let (a, x) = (packed(Ix3(batch, m, n)), packed(Ix3(batch, n, rhs)));
     let y = packed(Ix3(batch, m, rhs));
@@ -518,11 +512,7 @@ impl Arrays {
             false => cube((batch, m, n), a),
         };
         let (x, mut want) = (cube((batch, n, rhs), x), Array3::zeros((batch, m, rhs)));
-        for ((a, x), mut y) in a.outer_iter().zip(x.outer_iter()).zip(want.outer_iter_mut()) {
-            for (x, y) in x.axis_iter(Axis(1)).zip(y.axis_iter_mut(Axis(1))) {
-                gemv_testkit::gemv(1.0, a, false, x, 0.0, y);
-            }
-        }
+        gemv_testkit::gemm(1.0, a.view(), false, x.view(), 0.0, want.view_mut());
         Arrays { a, x, want }
     }
 
