@@ -237,7 +237,7 @@ pub const ROWS_IN_LOCAL_MEMORY: &[Rule] = &[
         // As PITCH of row_smem.k: on CUDA, rows of elements of 2 bytes may begin anywhere in a word of 8.
         let shifted = of.caps.language == Language::Cuda && of.bytes() == 2 && vec == 1;
         let pitch = if shifted && max_n > 16 {
-            ((max_n + 6) / 4 | 1) * 4 + 1
+            (((max_n + 6) / 4) | 1) * 4 + 1
         } else {
             ((max_n / vec) | 1) * vec
         };
