@@ -2,7 +2,7 @@
 
 use gemv_baselines as _; // linked for the rival
 use gemv_core::half::{bf16, f16};
-use gemv_core::ndarray::{Array3, Axis, Dimension, IntoDimension, Ix3, s};
+use gemv_core::ndarray::{Array3, Dimension, IntoDimension, Ix3};
 use gemv_core::num_complex::Complex;
 use gemv_core::{
     Accumulator, Backend, Desc, Dtype, Element, Job, Layout, Number, Params, Times, Window,
@@ -122,12 +122,7 @@ fn compare<T: Element + Times<V>, V: Element>(
     let conj = rng.below(2) == 0;
     let (a, x) = (pa.view(&a), px.view(&x));
     let mut want = py.view(&y).to_owned();
-    for b in 0..batch {
-        for c in 0..columns {
-            let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
-            gemv_testkit::gemv(alpha, a, conj, x, beta, want.slice_mut(s![b, .., c]));
-        }
-    }
+    gemv_testkit::gemm(alpha, a, conj, x, beta, want.view_mut());
     if beta == V::Acc::ZERO {
         // Must not be read.
         py.view_mut(&mut y).fill(V::narrow(V::Acc::from_parts(f64::NAN, f64::NAN)));
@@ -329,10 +324,7 @@ fn wide<T: Element + Times<T>>(cpu: &dyn Backend, rng: &mut Numbers, batch: usiz
         let (a, x) = (a_at.view(&a), x_at.view(&x));
         let (alpha, beta) = (T::Acc::ONE, T::Acc::ZERO);
         let mut want = y_at.view(&y).to_owned();
-        for (b, c) in (0..batch).flat_map(|b| (0..columns).map(move |c| (b, c))) {
-            let (a, x) = (a.index_axis(Axis(0), b), x.slice(s![b, .., c]));
-            gemv_testkit::gemv(alpha, a, false, x, beta, want.slice_mut(s![b, .., c]));
-        }
+        gemv_testkit::gemm(alpha, a, false, x, beta, want.view_mut());
         for kernel in ["gemm-row rows=48 tile_rhs=16 grain_kib=1", "gemm-narrow grain_kib=1"] {
             let params: Params = kernel.parse().unwrap();
             for pool in &pools {
@@ -424,12 +416,7 @@ fn matrixmultiply_multiplies_whole_numbers_exactly() {
         for (alpha, beta) in [(1.0, 0.0), (2.0, -1.0), (0.0, 0.5), (0.0, 0.0)] {
             let mut want = fill((batch, m, columns), 11);
             let mut got = want.clone();
-            for b in 0..batch {
-                for c in 0..columns {
-                    let (a, x) = (a.slice(s![b, .., ..]), x.slice(s![b, .., c]));
-                    gemv_testkit::gemv(alpha, a, false, x, beta, want.slice_mut(s![b, .., c]));
-                }
-            }
+            gemv_testkit::gemm(alpha, a.view(), false, x.view(), beta, want.view_mut());
             if beta == 0.0 {
                 // Must not be read.
                 got.fill(f64::NAN);

@@ -110,12 +110,8 @@ fn check<T: Element + Times<V>, V: Element>(
     {
         let a = ArrayView3::<T>::from_shape(shape(place_a), &a).unwrap();
         let x = ArrayView3::<V>::from_shape(shape(place_x), &x).unwrap();
-        let mut want = ArrayViewMut3::from_shape(shape(place_y), &mut want).unwrap();
-        for ((a, x), mut want) in a.outer_iter().zip(x.outer_iter()).zip(want.outer_iter_mut()) {
-            for (x, y) in x.columns().into_iter().zip(want.columns_mut()) {
-                gemv_testkit::gemv(V::Acc::ONE, a, false, x, beta, y);
-            }
-        }
+        let want = ArrayViewMut3::from_shape(shape(place_y), &mut want).unwrap();
+        gemv_testkit::gemm(V::Acc::ONE, a, false, x, beta, want);
     }
     let (a, x) = (a_memory.hold(&a, at_end), x_memory.hold(&x, at_end));
     let a = ArrayView3::<T>::from_shape(shape(place_a), a).unwrap();

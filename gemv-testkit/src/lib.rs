@@ -20,7 +20,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use gemv_core::float_mode::in_default;
-use gemv_core::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, Axis, s};
+use gemv_core::ndarray::{
+    ArrayView1, ArrayView2, ArrayView3, ArrayViewMut1, ArrayViewMut3, Axis, s,
+};
 use gemv_core::{
     Accumulator, AnySlice, AnySliceMut, AnyVectorJob, Backend, BuiltinTable, Checked, Desc, Device,
     DeviceInfo, Dtype, Element, Error, Exchange, Format, Job, Memory, Number, Params, Piece,
@@ -240,6 +242,23 @@ pub fn gemv<T: Element + Times<V>, V: Element>(
     x: ArrayView1<'_, V>,
     beta: V::Acc,
     y: ArrayViewMut1<'_, V>,
+) {
+    let (alpha, beta) = (Number::new(alpha), Number::new(beta));
+    let job = Job { alpha, a: a.into(), conj, x: x.into(), beta, y: y.into() };
+    compute(&mut job.check().expect("operands that fit"));
+}
+
+/// The same for several columns and matrices.
+///
+/// # Panics
+/// If the shapes do not fit.
+pub fn gemm<T: Element + Times<V>, V: Element>(
+    alpha: V::Acc,
+    a: ArrayView3<'_, T>,
+    conj: bool,
+    x: ArrayView3<'_, V>,
+    beta: V::Acc,
+    y: ArrayViewMut3<'_, V>,
 ) {
     let (alpha, beta) = (Number::new(alpha), Number::new(beta));
     let job = Job { alpha, a: a.into(), conj, x: x.into(), beta, y: y.into() };
