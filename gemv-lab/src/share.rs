@@ -86,10 +86,9 @@ impl Part {
         Part { command, error }
     }
 
-    /// Without the name of the directory, which may be a person's.
-    fn json(&self, files: &BTreeMap<String, String>, dir: &str) -> Value {
-        let error = self.error.as_ref().map(|e| mask(&format!("{e:#}"), dir));
-        json!({ "command": mask(&self.command.join(" "), dir), "error": error, "files": files })
+    fn json(&self, files: &BTreeMap<String, String>) -> Value {
+        let error = self.error.as_ref().map(|e| format!("{e:#}"));
+        json!({ "command": self.command.join(" "), "error": error, "files": files })
     }
 }
 
@@ -153,18 +152,18 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         std::fs::rename(&part, &whole).with_context(why)?;
     }
 
-    let dir = out.to_string_lossy();
     let results = json!({
         "gemv": env!("CARGO_PKG_VERSION"),
         "date": chrono::Utc::now().format("%Y-%m-%d").to_string(),
         "system": format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         "device": device_json(device.info()),
         "tests": tested,
-        "tune": tune.json(&texts(&out.join("tune"), &tune::files(&device, ""))?, &dir),
-        "bench": bench.json(&texts(&out, &["bench.csv".into()])?, &dir),
+        "tune": tune.json(&texts(&out.join("tune"), &tune::files(&device, ""))?),
+        "bench": bench.json(&texts(&out, &["bench.csv".into()])?),
     });
     let file = out.join("share.json");
-    write(&file, &format!("{results:#}\n"))?;
+    // Commands have the directory, whose name may be a person's.
+    write(&file, &format!("{:#}\n", masked(results, &out.to_string_lossy())))?;
     // Nobody may read this, which must not hide what failed.
     let said = writeln!(stdout(), "{}", file.display());
     for part in [tune, bench] {
@@ -223,9 +222,17 @@ fn found(path: &Path) -> anyhow::Result<Option<String>> {
     read_found(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A text with `DIR` in place of the directory's name: behind `--out`, and where a path begins with it.
+/// All texts with `DIR` in place of the directory's name: behind `--out`, and where a path begins with it.
+fn masked(value: Value, dir: &str) -> Value {
+    match value {
+        Value::String(text) => Value::String(mask(&text, dir.trim_end_matches('/'))),
+        Value::Array(all) => all.into_iter().map(|value| masked(value, dir)).collect(),
+        Value::Object(all) => all.into_iter().map(|(key, v)| (key, masked(v, dir))).collect(),
+        other => other,
+    }
+}
+
 fn mask(text: &str, dir: &str) -> String {
-    let dir = dir.trim_end_matches('/');
     let is_word = |c: char| c.is_alphanumeric() || "._-/".contains(c);
     let (mut masked, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(dir).filter(|_| !dir.is_empty()) {
@@ -261,7 +268,9 @@ mod names {
             ("/data/me2 ./x ../x", ".", "/data/me2 DIR/x ../x"),
             ("/ and", "/", "/ and"),
         ] {
-            assert_eq!(mask(text, dir), masked);
+            assert_eq!(mask(text, dir.trim_end_matches('/')), masked);
         }
+        let all = json!({ "a": ["me/x", { "b": "me/y" }, 1, null] });
+        assert_eq!(masked(all, "me"), json!({ "a": ["DIR/x", { "b": "DIR/y" }, 1, null] }));
     }
 }
