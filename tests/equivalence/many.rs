@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use gemv::ndarray::{Array2, Array3, Axis};
+use gemv::ndarray::{Array2, Array3, ArrayView2, Axis, ShapeBuilder, s};
 use gemv::unstable::{Desc, Job, Number, Params, for_types};
 use gemv::{Accumulator, Device, Dtype, Element, Times};
 use libtest_mimic::Trial;
@@ -423,9 +423,11 @@ fn zeros<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
 
 /// How the names end of the two kernels that copy boxes of a matrix whose lines begin at multiples of 16 bytes: by rows, by columns.
 const BY_BOXES: &str = "-lanes";
+/// In place of the axis that descends: columns are longer than the matrix has rows.
+const GAPS: Option<usize> = Some(2);
 
 /// Every candidate of [`BY_BOXES`] for bf16 and f32, and a few for types whose texts differ in how an element is widened, in matrices
-/// whose rows or columns ascend or descend in memory.
+/// whose rows or columns ascend or descend in memory, or have gaps.
 fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
     let text = |e: gemv::Error| e.to_string();
     let hopper = ["H100", "H200"].iter().any(|name| device.info().name.contains(name));
@@ -438,6 +440,7 @@ fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
         ((1, 16, 66_000, 3), 2),
         ((1, 1, 264, 3), 1),
         ((1, 72, 1, 3), 1),
+        ((1, 40, 20_000, 16), 2),
         ((1, 8504, 264, 16), 2),
     ];
     for (turn, (dim, least)) in dims.into_iter().enumerate() {
@@ -447,21 +450,25 @@ fn boxes<T: Element + Times<V>, V: Element>(device: &Device) -> Check {
             Case::<T, V>::get(dim, Same { a: Repeat::None, x: false, batch: (false, false) });
         let (_, want) = case.answer(0, false);
         let x = device.array(case.x.index_axis(Axis(0), 0)).map_err(text)?;
-        for (place, turned) in [(ROW, None), (ROW, Some(0)), (COL, None), (COL, Some(1))] {
+        let places = [(ROW, None), (ROW, Some(0)), (COL, None), (COL, Some(1)), (COL, GAPS)];
+        for (place, turned) in places {
             // On the device they are turned back.
             let mut a = place.hold(&case.a, |_| nan());
             let mut a = place.view(a.view_mut()).index_axis_move(Axis(0), 0);
-            if let Some(axis) = turned {
+            if let Some(axis) = turned.filter(|_| turned != GAPS) {
                 a.invert_axis(Axis(axis));
                 let values = a.to_owned();
                 a.invert_axis(Axis(axis));
                 a.assign(&values);
             }
-            let a = device.matrix(&a).map_err(text)?;
+            let mut longer = Array2::from_elem((dim.1 + 8, dim.2).f(), nan());
+            longer.slice_mut(s![..dim.1, ..]).assign(&a);
+            let there = |a: ArrayView2<'_, T>| device.matrix(&a).map_err(text);
             let a = match turned {
-                Some(0) => a.step_rows(.., -1),
-                Some(_) => a.step_columns(.., -1),
-                None => a,
+                None => there(a.view())?,
+                Some(0) => there(a.view())?.step_rows(.., -1),
+                GAPS => there(longer.view())?.step_rows(..dim.1, 1),
+                Some(_) => there(a.view())?.step_columns(.., -1),
             };
             let desc = Desc { vectors: V::DTYPE, rhs: k, ..a.desc() };
             let mut all = device.backend().candidates(&desc);

@@ -70,10 +70,17 @@ pub static PACKED: Kernel = Kernel {
         },
         Arg {
             name: "stages",
-            about: "Tiles in flight of each warp, where the device copies to shared memory.",
+            about: "Copies in flight of each warp, where the device copies to shared memory.",
             values: Values::Range(2, 16),
             default: 4,
             define: Some("STAGES"),
+        },
+        Arg {
+            name: "tiles",
+            about: "Tiles of a copy.",
+            values: Values::Powers(1, 8),
+            default: 1,
+            define: Some("TILES"),
         },
         Arg {
             name: "single",
@@ -102,6 +109,10 @@ pub static PACKED: Kernel = Kernel {
         Rule::Holds(|of| of.get("format") == number(of), "the format is not that of the matrix"),
         Rule::Holds(|of| of.get("threads").is_multiple_of(32), "a block has whole warps"),
         Rule::UpTo(&["threads"], |of| of.caps.max_group.into()),
+        Rule::Holds(
+            |of| of.get("rows") >= 8 * of.get("tiles"),
+            "a copy has tiles of the same rows",
+        ),
         Rule::Holds(|of| of.get("plain") == 0 || of.get("single") == 0, "single=1 is not for CPUs"),
         Rule::Holds(
             |of| of.get("plain") == 1 || of.get("single") == 1 || of.segments() != 1,
@@ -110,6 +121,10 @@ pub static PACKED: Kernel = Kernel {
         Rule::Holds(
             |of| of.get("single") == 0 || (of.segments()..=64).contains(&segments_of_block(of)),
             "with single=1 a block has all segments of a row, and at most 64",
+        ),
+        Rule::Holds(
+            |of| of.get("single") == 0 || of.segments() > 1 || segments_of_block(of) == 1,
+            "a row of one segment is for a block of one",
         ),
         Rule::Holds(
             |of| of.caps.language == Language::Cuda || of.get("passes") == 1,
@@ -135,6 +150,10 @@ fn number(of: &Case<'_>) -> u64 {
     of.desc.packing.map_or(0, |format| format.number() as u64)
 }
 
+fn code_bits(format: Format) -> u64 {
+    with_blocks!(format, B => B::CODE_BITS).into()
+}
+
 /// Words of a tile of 8 rows and 256 columns.
 fn tile_words(format: Format) -> usize {
     with_blocks!(format, B => B::CODE_BITS as usize * 64 + B::FIELDS * 2)
@@ -147,7 +166,7 @@ fn segments_of_block(of: &Case<'_>) -> u64 {
 /// Bytes of shared memory of a block on CUDA, as `packed.k` divides it.
 fn shared(of: &Case<'_>) -> u64 {
     let tile = tile_words(of.desc.packing.expect("of a packed matrix")) as u64;
-    let [stages, columns] = of.all(["stages", "tile_rhs"]);
+    let [stages, tiles, columns] = of.all(["stages", "tiles", "tile_rhs"]);
     let (warps, segments) = (of.get("threads") / 32, segments_of_block(of));
     let found = (2 * of.get("rows") * columns * (segments + 1)).next_multiple_of(4);
     let arrivals = 2 * (warps * stages).next_multiple_of(2);
@@ -155,7 +174,7 @@ fn shared(of: &Case<'_>) -> u64 {
         (1, 1) => 0,
         _ => segments * 8 * (32 * columns + 4),
     };
-    4 * (warps * stages * tile + found + arrivals + x)
+    4 * (warps * stages * tiles * tile + found + arrivals + x)
 }
 
 fn shapes(of: &Case<'_>) -> Vec<Params> {
@@ -175,12 +194,17 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
         (_, 2) => 12,
         _ => 8,
     };
-    // Where a block has few rows, sums of the first ones would wait for the last ones.
+    // Where a block has few rows, sums of the first ones would wait for the last ones. Copies of several tiles take fewer
+    // instructions: those bound formats of few bits, and memory the others.
     let of_block = of.m().div_ceil(caps.units.max(1).into());
-    let rows = if of_block >= 192 { 128 } else { 64 };
-    // What is in flight fills the memory's pipes; more only delays the first tile.
-    let few = of_block <= 32 || of.desc.packing == Some(Format::Fp8);
-    let stages = if few { 3 } else { 4 };
+    let (many, bits) = (of_block >= 64, code_bits(of.desc.packing.expect("of a packed matrix")));
+    let (rows, stages, tiles) = match (bits, columns) {
+        _ if caps.language == Language::OpenCl => (if of_block >= 192 { 128 } else { 64 }, 2, 1),
+        (..=6, ..=2) if of_block >= 512 => (128, 2, 4),
+        (..=6, _) | (_, 2) if many => (128, 2, 2),
+        (..=6, _) => (64, 2, 2),
+        _ => (64, if of_block >= 512 || many && columns == 1 { 3 } else { 2 }, 1),
+    };
     let mut all = Vec::new();
     for most in [most, most / 2, most / 4] {
         let most = most.min(u64::from(caps.max_group) / 32).max(1);
@@ -191,8 +215,8 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
         // One segment a warp needs the least memory for X.
         for passes in [several, 1] {
             let warps = segments.div_ceil(passes).div_ceil(segments.div_ceil(most * passes));
-            for (rows, stages) in
-                [(rows, stages), (rows, 3), (32, stages), (32, 3), (32, 2), (8, 2)]
+            for (rows, stages, tiles) in
+                [(rows, stages, tiles), (64, 2, 2), (64, 2, 1), (32, 2, 2), (32, 2, 1), (8, 2, 1)]
             {
                 all.push(of.with([
                     format,
@@ -201,6 +225,7 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
                     ("rows", rows),
                     ("passes", passes),
                     ("stages", stages),
+                    ("tiles", tiles),
                     ("single", u64::from(segments <= warps * passes)),
                 ]));
             }
