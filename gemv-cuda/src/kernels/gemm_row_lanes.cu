@@ -121,6 +121,25 @@ typedef uint2 X_ROW;
 typedef U32 X_ROW;
 #endif
 
+// Elements of a row of X in the slots of a thread that has column c in slot c ^ mine.
+STATIC void widen_row(ACC (&to)[COLS], X_ROW of, const U32 mine) {
+  U32 *const w = (U32 *)&of;
+  const U32 of_word = 4 / ELEM_BYTES;
+  if (of_word == 2)
+#pragma unroll
+    for (U32 i = 0; i < COLS / 2; i++) w[i] = __byte_perm(w[i], 0, mine & 1 ? 0x1032 : 0x3210);
+#pragma unroll
+  for (U32 bit = of_word; bit < COLS; bit *= 2)
+#pragma unroll
+    for (U32 c = 0; c < COLS; c += of_word)
+      if ((c & bit) == 0) {
+        const U32 low = w[c / of_word], high = w[(c | bit) / of_word];
+        w[c / of_word] = mine & bit ? high : low, w[(c | bit) / of_word] = mine & bit ? low : high;
+      }
+#pragma unroll
+  for (U32 s = 0; s < COLS; s++) to[s] = widen(((const ELEM *)&of)[s]);
+}
+
 // Sums that a thread adds up at a time: of many segments there are registers for two.
 #if SEGMENTS > 4
 #define TOGETHER 2
@@ -428,10 +447,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
       continue;
     }
     {
-      // Loads have no condition, so that they are all under way at once: what is beyond the end is read from the beginning.
+      // Loads have no condition, so that they are all under way at once: what is beyond the end is read from the beginning. Of a
+      // whole segment they are vectors, whose columns go to their slots while they are packed.
       const ELEM *const xs = x + x0 + (I64)first_of(part, k) * xrs + (I64)(c0 + first_col) * xcs;
       const U32 cols = rhs - c0 < first_col + COLS ? (rhs - c0 < first_col ? 0 : (U32)(rhs - c0) - first_col) : COLS;
-      const bool vectors = xcs == 1 && cols == COLS && ((ADDRESS(xs) | (U64)(xrs * (I64)sizeof(ELEM))) & (COLS * sizeof(ELEM) - 1)) == 0;
+      const bool vectors = columns == SEG && xcs == 1 && cols == COLS && ((ADDRESS(xs) | (U64)(xrs * (I64)sizeof(ELEM))) & (COLS * sizeof(ELEM) - 1)) == 0;
       const auto column_of = [&](const U32 e) {
         const U32 of_64 = 8 * ((e >> 4) + 2 * (e >> 3 & 1) + 4 * (e >> 2 & 1)) + g;
 #if A_ELEM_BYTES == 4
@@ -441,39 +461,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ENTRY(GEMM_ARGUMENTS, c
 #endif
       };
       if (vectors) {
+        // Column 8 o + g of 64: from one to the next is a step.
+#if A_ELEM_BYTES == 4
+        const I64 step = descends ? -8 * xrs : 8 * xrs;
+#else
+        const I64 step = 8 * xrs;
+#endif
+        const ELEM *from = xs + (I64)column_of(0) * xrs, *next = from;
 #pragma unroll
-        for (U32 e = 0; e < 32; e++) {
-          const U32 col = column_of(e);
-          const X_ROW of = *(const X_ROW *)(xs + (I64)(col < columns ? col : 0) * xrs);
-#pragma unroll
-          for (U32 c = 0; c < COLS; c++) xv[e][c] = widen(((const ELEM *)&of)[c]);
+        for (U32 o = 0; o < 32; o++) {
+          if (o % 8 == 0) from = next, next += 64 * xrs;
+          widen_row(xv[o / 8 + (o & 4) + (o & 2) * 4 + (o & 1) * 16], *(const X_ROW *)from, mine);
+          from += step;
         }
       } else if (cols > 0) {
 #pragma unroll
         for (U32 e = 0; e < 32; e++) {
           const U32 col = column_of(e);
 #pragma unroll
-          for (U32 c = 0; c < COLS; c++)
-            xv[e][c] = widen(xs[(I64)(col < columns ? col : 0) * xrs + (I64)(c < cols ? c : 0) * xcs]);
+          for (U32 s = 0; s < COLS; s++) {
+            const U32 c = s ^ mine;
+            xv[e][s] = widen(xs[(I64)(col < columns ? col : 0) * xrs + (I64)(c < cols ? c : 0) * xcs]);
+          }
           // Addresses of all at once would be more than there are registers.
           if (e % 8 == 7) __syncwarp();
         }
       }
+      if (columns < SEG)
 #pragma unroll
-      for (U32 e = 0; e < 32; e++) {
-#pragma unroll
-        for (U32 c = 0; c < COLS; c++)
-          if (column_of(e) >= columns) xv[e][c] = (ACC)-0.0;
-        // Each column to its slot.
-#pragma unroll
-        for (U32 bit = 1; bit < COLS; bit *= 2)
+        for (U32 e = 0; e < 32; e++)
 #pragma unroll
           for (U32 c = 0; c < COLS; c++)
-            if ((c & bit) == 0) {
-              const ACC low = xv[e][c], high = xv[e][c | bit];
-              xv[e][c] = (mine & bit) != 0 ? high : low, xv[e][c | bit] = (mine & bit) != 0 ? low : high;
-            }
-      }
+            if (column_of(e) >= columns) xv[e][c] = (ACC)-0.0;
     }
 
     barrier_wait(full + slot * 8, turn);
