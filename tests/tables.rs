@@ -70,6 +70,22 @@ fn holds(earlier: &Row, row: &Row) -> bool {
         && counts(earlier.batch, row.batch)
 }
 
+/// Beyond what memory lets the tuner measure, a matrix of few columns has the kernel of the largest that it does.
+#[test]
+fn the_largest_matrices_have_the_kernel_of_large_ones() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("gemv-cuda/tables/h200.txt");
+    let table = Table::parse("h200", &std::fs::read_to_string(path).unwrap()).unwrap();
+    for dtype in [Dtype::F32, Dtype::F64] {
+        for n in [84, 96, 112, 128, 160] {
+            let of = |bytes: usize| {
+                let m = bytes / (n * dtype.bytes());
+                table.nearest(&Desc::of(dtype, Layout::Row, (m, n), 4))[0].params
+            };
+            assert_eq!(of(900 << 20), of(4 << 30), "{dtype}, {n} columns");
+        }
+    }
+}
+
 /// Every row of the tables of every device that is here, on the sizes that it names.
 #[test]
 fn every_row_fits_the_device_that_it_is_for() {

@@ -36,7 +36,8 @@ pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
 }
 
 /// What is known at the nearest lines in each direction, if they are near: a choice for one segment says little of two,
-/// whose sums take a second launch or a cluster.
+/// whose sums take a second launch or a cluster. Beyond the largest that is known, where memory ends the mesh, the nearest
+/// smaller one says what there is to say, however far.
 pub(super) fn beside<T>(
     (m, n): (&[usize], &[usize]),
     (k, l): (usize, usize),
@@ -44,11 +45,14 @@ pub(super) fn beside<T>(
 ) -> impl Iterator<Item = T> {
     let near = |a: usize, b: usize| a.max(b) as f64 <= 2.5 * a.min(b) as f64;
     let near_m = |i: &usize| near(m[k], m[*i]);
-    let near_n = |j: &usize| near(n[l], n[*j]) && (n[l] > SEGMENT) == (n[*j] > SEGMENT);
+    let same = |j: usize| (n[l] > SEGMENT) == (n[j] > SEGMENT);
+    let near_n = |j: &usize| near(n[l], n[*j]) && same(*j);
+    let largest_m = (k..m.len()).all(|k| known(k, l).is_none());
+    let largest_n = (l..n.len()).all(|l| known(k, l).is_none());
     [
-        (0..k).rev().take_while(near_m).find_map(|k| known(k, l)),
+        (0..k).rev().take_while(|i| largest_m || near_m(i)).find_map(|k| known(k, l)),
         (k + 1..m.len()).take_while(near_m).find_map(|k| known(k, l)),
-        (0..l).rev().take_while(near_n).find_map(|l| known(k, l)),
+        (0..l).rev().take_while(|j| near_n(j) || largest_n && same(*j)).find_map(|l| known(k, l)),
         (l + 1..n.len()).take_while(near_n).find_map(|l| known(k, l)),
     ]
     .into_iter()
@@ -104,4 +108,23 @@ fn last(low: usize, high: usize, good: impl Fn(usize) -> bool) -> usize {
         if good(half) { low = half } else { high = half }
     }
     low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_largest_the_nearest_smaller_one_counts_however_far() {
+        let (m, n) = ([100, 1000, 10_000], [64, 128]);
+        // The largest matrix is 1000 x 64.
+        let known = |k: usize, l: usize| (l == 0 && k < 2).then_some((k, l));
+        let at = |k, l| beside((&m, &n), (k, l), known).collect::<Vec<_>>();
+        assert_eq!(at(2, 0), [(1, 0)]);
+        // Lines that are near in the other direction count as they do elsewhere.
+        assert_eq!(at(1, 1), [(1, 0)]);
+        // A gap between what is known is not beyond it.
+        let ends = |k: usize, l: usize| (l == 0 && k != 1).then_some((k, l));
+        assert_eq!(beside((&m, &n), (1, 0), ends).count(), 0);
+    }
 }
