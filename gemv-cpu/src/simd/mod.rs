@@ -8,6 +8,7 @@ mod col_memory;
 mod col_registers;
 mod element;
 mod entry;
+mod gather;
 mod gemm_col;
 mod gemm_row;
 mod isa;

@@ -8,6 +8,7 @@ use gemv_core::order::{LANES, SEGMENT};
 
 use super::element::{CpuElement, CpuTimes, Reader};
 use super::entry::{Call, EntryPoints, Finish, FinishBlock, RhsKernel, Widen};
+use super::gather::gather;
 use super::isa::Isa;
 use super::narrow::{NARROW, NarrowCall};
 use super::ops::Scalar;
@@ -15,7 +16,7 @@ use super::plan::{
     Along, Kernels, L2, Lines, PanelArgs, PanelKernel, PanelOperands, PanelPlan, Reads, Scratch,
     Stack, UNIT, Writes,
 };
-use super::product::{gather, offset};
+use super::product::offset;
 use super::scratch::{self, Buffer};
 use super::sums::{Place, Row, levels};
 use super::window::{COLUMNS, RhsCall, Window};

@@ -9,6 +9,7 @@ use gemv_core::order::SEGMENT;
 
 use super::element::CpuElement;
 use super::entry::{Call, EntryPoints, Finish, Kernel};
+use super::gather::gather;
 use super::isa::Isa;
 use super::ops::Scalar;
 use super::plan::{
@@ -654,47 +655,6 @@ impl Part<'_> {
                     gather(offset(x, first, acc), (1, 0), (w, step), acc, to);
                 }
             }
-        }
-    }
-}
-
-/// Copies lines together: `lines` and `entries` are a number and a stride.
-///
-/// # Safety
-/// `from` is good for these elements, `to` for as many.
-pub(super) unsafe fn gather(
-    from: *const u8,
-    lines: (usize, isize),
-    entries: (usize, isize),
-    element: usize,
-    to: *mut u8,
-) {
-    /// # Safety
-    /// As above, for elements as large as `E`.
-    unsafe fn copy<E: Copy>(
-        from: *const u8,
-        lines: (usize, isize),
-        entries: (usize, isize),
-        to: *mut u8,
-    ) {
-        let (from, mut to) = (from.cast::<E>(), to.cast::<E>());
-        for l in 0..lines.0 {
-            let line = from.wrapping_offset(l as isize * lines.1);
-            for e in 0..entries.0 {
-                // SAFETY: the caller's.
-                unsafe { *to = *line.wrapping_offset(e as isize * entries.1) };
-                to = to.wrapping_add(1);
-            }
-        }
-    }
-    // SAFETY: the caller's. The types are as large as the elements and need no more alignment.
-    unsafe {
-        match element {
-            2 => copy::<u16>(from, lines, entries, to),
-            4 => copy::<u32>(from, lines, entries, to),
-            8 => copy::<[u32; 2]>(from, lines, entries, to),
-            16 => copy::<[u64; 2]>(from, lines, entries, to),
-            _ => unreachable!("no element has another size"),
         }
     }
 }
