@@ -356,6 +356,42 @@ fn plan(device: &Device, format: Format) -> Check {
     }
 }
 
+/// Rows of which each block of a GPU has many tiles: copies of several at a time and of an odd number, a ring of copies that is used
+/// again, and more rows than a block adds up at a time.
+fn many_tiles(device: &Device, format: Format) -> Check {
+    // The same few rows again and again, but not a multiple of a tile's.
+    let (some, m, n) = (27, 20_003, columns(format, 1056));
+    let few = weights(format, (some, n), 61);
+    let bytes = few.bytes().len() / some * m;
+    let all = few.bytes().iter().copied().cycle().take(bytes).collect::<Vec<u8>>();
+    let there = Packed::new(format, (m, n), all).and_then(|a| a.to_device(device)).map_err(text)?;
+    let a = few.dequantize().map_err(text)?;
+    for k in [1, 2, 4] {
+        let x = vectors::<f32>(n, k, 62);
+        let rows = expected((1.0, 0.0), a.view(), x.view(), Array2::zeros((some, k)).view());
+        let want = Array2::from_shape_fn((m, k), |(i, c)| rows[[i % some, c]]);
+        let x = device.matrix(&x).map_err(text)?;
+        let desc = Desc { rhs: k, ..Desc::packed(format, f32::DTYPE, (m, n)) };
+        let mut all = vec![device.backend().candidates(&desc)[0]];
+        if device.info().id.starts_with("cuda") {
+            // Five segments: of a warp each, or of two.
+            for (passes, warps) in [(1, 5), (2, 3)] {
+                for (tiles, stages) in [(1, 3), (2, 2), (4, 3)] {
+                    let given = [("threads", 32 * warps), ("passes", passes), ("rows", 64)];
+                    let given = given.into_iter().chain([("tiles", tiles), ("stages", stages)]);
+                    all.push(given.fold(all[0], |params, (name, value)| params.with(name, value)));
+                }
+            }
+        }
+        for params in &all {
+            let mut y = device.zeros((m, k)).map_err(text)?;
+            device.product(&there, &x).with(params).to(&mut y).map_err(text)?;
+            same(&y.download().map_err(text)?, &want, &format!("{k} columns, {params}"))?;
+        }
+    }
+    Ok(())
+}
+
 /// A stack has the products of each of its matrices.
 fn stack<V: Element<Acc = f32>>(device: &Device, format: Format) -> Check {
     let (b, m, n, k) = (4, 13, columns(format, 544), 3);
@@ -578,6 +614,13 @@ fn main() {
             trials.push(trial(format!("{}/{format}/any bytes", target.id), move || {
                 any_bytes(&of, format)
             }));
+            // A format of 8 bits, one of 4 and one of 6: the text is the same for the others.
+            if [Format::Q8_0, Format::Q4K, Format::Q6K].contains(&format) {
+                let of = device.clone();
+                trials.push(trial(format!("{}/{format}/many tiles", target.id), move || {
+                    many_tiles(&of, format)
+                }));
+            }
             if few && number > 0 {
                 continue;
             }

@@ -13,7 +13,7 @@ use gemv_testkit::Numbers;
 /// A multiple of every page size in use.
 const PAGE: usize = 1 << 16;
 /// Bytes for one operand.
-const BYTES: usize = 32 * PAGE;
+const BYTES: usize = 64 * PAGE;
 
 /// Memory between two pages that nobody may touch.
 struct Fenced {
@@ -99,7 +99,7 @@ fn check<T: Element + Times<V>, V: Element>(
     (batch, m, n, columns): (usize, usize, usize, usize),
     at_end: bool,
 ) {
-    let (apart, pad) = ([1, 1, 1, 2][rng.below(4)], [0, 3][rng.below(2)]);
+    let (apart, pad) = ([1, 1, 1, 2, 3, 5][rng.below(6)], [0, 3][rng.below(2)]);
     let (place_a, len_a) = place([batch, m, n], rng.below(2) > 0, pad, apart);
     let (place_x, len_x) = place([batch, n, columns], rng.below(2) > 0, pad, 1);
     let (place_y, len_y) = place([batch, m, columns], rng.below(2) > 0, pad, 1);

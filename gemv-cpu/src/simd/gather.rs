@@ -1,10 +1,13 @@
 //! Copies of lines whose elements are apart.
 
+use super::isa::Isa;
+
 /// Copies lines together: `lines` and `entries` are a number and a stride.
 ///
 /// # Safety
 /// `from` is good for these elements, `to` for as many.
 pub(super) unsafe fn gather(
+    isa: Isa,
     from: *const u8,
     lines: (usize, isize),
     entries: (usize, isize),
@@ -32,7 +35,7 @@ pub(super) unsafe fn gather(
     // SAFETY: the caller's. The types are as large as the elements and need no more alignment.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if element == 4 && apart::copy(from, lines, entries, to) {
+        if element == 4 && isa.is_avx512() && apart::copy(from, lines, entries, to) {
             return;
         }
         match element {
@@ -48,7 +51,6 @@ pub(super) unsafe fn gather(
 /// Few numbers apart, AVX-512 loads vectors, and a permutation of each puts its numbers in their places.
 #[cfg(target_arch = "x86_64")]
 mod apart {
-    use std::arch::is_x86_feature_detected;
     use std::arch::x86_64::*;
 
     /// Numbers of a vector.
@@ -57,7 +59,7 @@ mod apart {
     /// Copies numbers of 32 bits where this is faster than one after the other, and says whether it did.
     ///
     /// # Safety
-    /// That of [`gather`](super::gather), for elements of four bytes.
+    /// That of [`gather`](super::gather), for elements of four bytes; AVX-512 is there.
     #[inline]
     pub(super) unsafe fn copy(
         from: *const u8,
@@ -73,12 +75,12 @@ mod apart {
             6 => words::<6>,
             _ => return false,
         };
-        let there = entries.0 >= W && is_x86_feature_detected!("avx512f");
-        if there {
-            // SAFETY: the caller's; the feature is there.
+        let enough = entries.0 >= W;
+        if enough {
+            // SAFETY: the caller's.
             unsafe { of(from.cast(), lines, entries.0, to.cast()) };
         }
-        there
+        enough
     }
 
     /// Where every `S`-th number is taken, the places of these by loaded vector: in it, and in the vector that is stored.
@@ -139,9 +141,15 @@ mod apart {
 #[cfg(test)]
 mod tests {
     use super::gather;
+    use crate::simd::Isa;
 
+    /// What lies outside of the elements is not read: `tests/outside.rs`.
     #[test]
     fn every_stride_and_length() {
+        Isa::all().into_iter().for_each(check);
+    }
+
+    fn check(isa: Isa) {
         for element in [2, 4, 8, 16] {
             for stride in [-3, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16isize] {
                 for count in [0, 1, 7, 8, 9, 15, 16, 17, 31, 40, 100] {
@@ -153,7 +161,9 @@ mod tests {
                     let mut to = vec![0u8; 2 * count * element];
                     let p = from.as_ptr().wrapping_add(first as usize * element);
                     // SAFETY: two lines of so many elements.
-                    unsafe { gather(p, (2, reach), (count, stride), element, to.as_mut_ptr()) };
+                    unsafe {
+                        gather(isa, p, (2, reach), (count, stride), element, to.as_mut_ptr())
+                    };
                     let want = (0..2).flat_map(|l| {
                         (0..count as isize).map(move |e| l * reach + first + e * stride)
                     });

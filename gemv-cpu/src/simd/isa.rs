@@ -92,6 +92,15 @@ impl Isa {
         }
     }
 
+    /// Whether it has vectors of 64 bytes and their masks.
+    #[inline(always)]
+    pub(super) fn is_avx512(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self.0 == Kind::Avx512;
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
     pub(crate) fn name(self) -> &'static str {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

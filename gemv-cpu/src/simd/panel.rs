@@ -33,6 +33,7 @@ impl Stack {
 
 /// `Y = alpha A X + beta Y` for each entry of a batch, with its operands in the host's memory, and how it is computed.
 pub(crate) struct Gemm<'a> {
+    isa: Isa,
     pub(crate) plan: PanelPlan,
     /// The kernels that read the matrix, or the copies of its lines.
     k: &'static EntryPoints,
@@ -108,7 +109,7 @@ impl<'a> Gemm<'a> {
         let plan = PanelPlan::new(of, args, kernels);
         let several = rhs.map(|rhs| if plan.lines.are_rows() { rhs.rows } else { rhs.columns });
         let (alpha, beta, operands) = (Scalar::new(alpha), Scalar::new(beta), PhantomData);
-        Gemm { plan, k, v, widen, several, conj, alpha, beta, operands }
+        Gemm { isa, plan, k, v, widen, several, conj, alpha, beta, operands }
     }
 
     /// Bytes of an element of the matrix.
@@ -218,7 +219,7 @@ impl<'a> Gemm<'a> {
             match self.plan.a {
                 Reads::InPlace => a,
                 Reads::Copied => {
-                    gather(a.p, (count, a.line), (len, step), self.element(), to);
+                    gather(self.isa, a.p, (count, a.line), (len, step), self.element(), to);
                     Window { p: to, line: len as isize, ..a }
                 }
                 Reads::Widened => {
@@ -533,7 +534,7 @@ impl<'a> Panel<'a> {
                 unsafe {
                     match widens {
                         true => (g.widen)(p, step, w, to),
-                        false => gather(p, (1, 0), (w, step), g.element(), to),
+                        false => gather(g.isa, p, (1, 0), (w, step), g.element(), to),
                     }
                 }
             };

@@ -23,6 +23,7 @@ use super::window::{Vector, Window, head};
 /// `y = alpha A x + beta y`, with its operands in the host's memory, and how it is computed.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a> {
+    isa: Isa,
     plan: VectorPlan,
     /// The kernels that read the lines in place.
     k: &'static EntryPoints,
@@ -91,6 +92,7 @@ impl<'a> Product<'a> {
             _ => neighbours,
         };
         Product {
+            isa,
             plan,
             k,
             neighbours,
@@ -553,8 +555,8 @@ impl Part<'_> {
             // entries of a segment.
             unsafe {
                 match by_rows {
-                    true => gather(from, (h, rs), (w, cs), v.element, places.copy),
-                    false => gather(from, (w, cs), (h, rs), v.element, places.copy),
+                    true => gather(of.isa, from, (h, rs), (w, cs), v.element, places.copy),
+                    false => gather(of.isa, from, (w, cs), (h, rs), v.element, places.copy),
                 }
                 if own_x {
                     self.copy_x(c * SEGMENT, w, places.x);
@@ -608,7 +610,7 @@ impl Part<'_> {
         for i in 0..m {
             // SAFETY: the row is the view's, and the place good for a segment.
             let a = &|j, w, to| unsafe {
-                gather(self.at(i, j), (1, 0), (w, columns), element, to);
+                gather(of.isa, self.at(i, j), (1, 0), (w, columns), element, to);
             };
             // SAFETY: x has these entries, and the place is good for a segment.
             let x = &|j, w, to| unsafe { self.copy_x(j, w, to) };
@@ -652,7 +654,7 @@ impl Part<'_> {
                     let back = self.of.plan.lines.reversed();
                     let (first, step) =
                         if back { (self.a.n as isize - 1 - at, -1) } else { (at, 1) };
-                    gather(offset(x, first, acc), (1, 0), (w, step), acc, to);
+                    gather(self.of.isa, offset(x, first, acc), (1, 0), (w, step), acc, to);
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(super) fn range(sizes: &[usize], low: usize, high: usize) -> (f32, f32) {
 }
 
 /// What is known at the nearest lines in each direction, if they are near: a choice for one segment says little of two,
-/// whose sums take a second launch or a cluster. Beyond the largest that is known, where memory ends the mesh, the nearest
+/// whose sums take a second launch or a cluster. Where nothing as large is known, as where memory ends the mesh, the nearest
 /// smaller one says what there is to say, however far.
 pub(super) fn beside<T>(
     (m, n): (&[usize], &[usize]),
@@ -47,12 +47,11 @@ pub(super) fn beside<T>(
     let near_m = |i: &usize| near(m[k], m[*i]);
     let same = |j: usize| (n[l] > SEGMENT) == (n[j] > SEGMENT);
     let near_n = |j: &usize| near(n[l], n[*j]) && same(*j);
-    let largest_m = (k..m.len()).all(|k| known(k, l).is_none());
-    let largest_n = (l..n.len()).all(|l| known(k, l).is_none());
+    let beyond = (k..m.len()).all(|k| (l..n.len()).all(|l| known(k, l).is_none()));
     [
-        (0..k).rev().take_while(|i| largest_m || near_m(i)).find_map(|k| known(k, l)),
+        (0..k).rev().take_while(|i| beyond || near_m(i)).find_map(|k| known(k, l)),
         (k + 1..m.len()).take_while(near_m).find_map(|k| known(k, l)),
-        (0..l).rev().take_while(|j| near_n(j) || largest_n && same(*j)).find_map(|l| known(k, l)),
+        (0..l).rev().take_while(|j| near_n(j) || beyond && same(*j)).find_map(|l| known(k, l)),
         (l + 1..n.len()).take_while(near_n).find_map(|l| known(k, l)),
     ]
     .into_iter()
@@ -123,8 +122,8 @@ mod tests {
         assert_eq!(at(2, 0), [(1, 0)]);
         // Lines that are near in the other direction count as they do elsewhere.
         assert_eq!(at(1, 1), [(1, 0)]);
-        // A gap between what is known is not beyond it.
-        let ends = |k: usize, l: usize| (l == 0 && k != 1).then_some((k, l));
-        assert_eq!(beside((&m, &n), (1, 0), ends).count(), 0);
+        // What is known of another matrix as large counts in place of the far one.
+        let wider = |k: usize, l: usize| (l == 1 || k == 0).then_some((k, l));
+        assert_eq!(beside((&m, &n), (2, 0), wider).collect::<Vec<_>>(), [(2, 1)]);
     }
 }
