@@ -200,7 +200,6 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
     let (many, bits) = (of_block >= 64, code_bits(of.desc.packing.expect("of a packed matrix")));
     let (rows, stages, tiles) = match (bits, columns) {
         _ if caps.language == Language::OpenCl => (if of_block >= 192 { 128 } else { 64 }, 2, 1),
-        (..=6, ..=2) if of_block >= 512 => (128, 2, 4),
         (..=6, _) | (_, 2) if many => (128, 2, 2),
         (..=6, _) => (64, 2, 2),
         _ => (64, if of_block >= 512 || many && columns == 1 { 3 } else { 2 }, 1),
@@ -215,9 +214,15 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
         // One segment a warp needs the least memory for X.
         for passes in [several, 1] {
             let warps = segments.div_ceil(passes).div_ceil(segments.div_ceil(most * passes));
-            for (rows, stages, tiles) in
-                [(rows, stages, tiles), (64, 2, 2), (64, 2, 1), (32, 2, 2), (32, 2, 1), (8, 2, 1)]
-            {
+            for (rows, stages, tiles) in [
+                (rows, stages, tiles),
+                (64, 2, 2),
+                (64, 2, 1),
+                (32, 2, 2),
+                (32, 2, 1),
+                (8, 2, 1),
+                (128, 2, 4),
+            ] {
                 all.push(of.with([
                     format,
                     ("threads", 32 * warps),
