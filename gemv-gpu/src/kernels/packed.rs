@@ -127,8 +127,8 @@ pub static PACKED: Kernel = Kernel {
             "a row of one segment is for a block of one",
         ),
         Rule::Holds(
-            |of| of.caps.language == Language::Cuda || of.get("passes") == 1,
-            "a warp has one segment in OpenCL",
+            |of| of.caps.language == Language::Cuda || of.all(["passes", "tiles"]) == [1, 1],
+            "in OpenCL a warp has one segment, and reads tiles in place",
         ),
         Rule::Local(|of| {
             let [threads, rows, columns] = of.all(["threads", "rows", "tile_rhs"]);
