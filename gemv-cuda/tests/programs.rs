@@ -3,7 +3,8 @@
 //! - With an epilogue: each kernel that takes one, with its candidates' first parameters, for a matrix and vectors of one type
 //!   and of two, a bias with and without a function.
 //! - For `sm_90a` alone: of bf16 the first candidates for 2 to 16 right-hand sides, of f16 one.
-//! - Of packed matrices: each format, one column of X and several, one segment a warp and several.
+//! - Of packed matrices: each format, one column of X and several, one segment a warp and several, rows of one block and of
+//!   several.
 //!
 //! NVRTC is found as the backend finds it. Where there is none, a test says so and ends; `GEMV_REQUIRE=nvrtc` makes that a failure.
 
@@ -130,12 +131,16 @@ fn programs_of_packed_matrices_compile() {
     for &format in Format::ALL {
         // The others have the same text for their sizes of groups.
         let all = [Format::Q8_0, Format::Q6K].contains(&format);
-        for (n, rhs, arch) in [(4096, 1, 90), (14_336, 1, 90), (4096, 4, 90), (4096, 1, 80)] {
+        let of_all =
+            [(4096, 1, 90), (14_336, 1, 90), (4096, 4, 90), (28_672, 4, 90), (4096, 1, 80)];
+        for (n, rhs, arch) in of_all {
             if !(all || (n, rhs, arch) == (4096, 1, 90)) {
                 continue;
             }
             let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (4096, n)) };
             let params = PACKED.candidates(&desc, &caps())[0];
+            // Several blocks have a row, and a second launch adds up.
+            assert_eq!(params.get_or("parts", 0) > 1, n == 28_672, "{params}");
             let program = PACKED.program(Dtype::F32, &params);
             let mut options = options_of(&program, &format!("sm_{arch}"));
             options.push("--ptxas-options=-v".into());
@@ -143,8 +148,14 @@ fn programs_of_packed_matrices_compile() {
                 nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
             assert!(!log.contains("warning"), "{params}: {log}");
             assert!(arch != 90 || spilled(&log) <= FEW, "{params}: {log}");
+            if n == 28_672 {
+                let types = (Dtype::F32, Dtype::F32);
+                let program = PACKED.epilogue_program(types, &params, Some(Function::Gelu));
+                let options = options_of(&program, &format!("sm_{arch}"));
+                nvrtc.compile(&program, &options).unwrap_or_else(|log| panic!("{params}: {log}"));
+            }
             compiled += 1;
         }
     }
-    assert_eq!(compiled, Format::ALL.len() + 6);
+    assert_eq!(compiled, Format::ALL.len() + 8);
 }

@@ -37,6 +37,8 @@ pub struct Caps {
     /// Whether programs run that are compiled for the architecture `sm_90a` alone ([`SM_90A`](crate::SM_90A)): copies of boxes of tensors,
     /// registers that move between warps.
     pub sm_90a: bool,
+    /// Whether its OpenCL compiler takes the instructions of compute capability 9.0: NVIDIA's takes PTX (OpenCL only).
+    pub ptx_90: bool,
     /// Whether it has 64-bit atomics (`cl_khr_int64_base_atomics`); CUDA always has.
     pub atomics64: bool,
     /// Whether a block sees what another block of the launch wrote before a fence. OpenCL 1.2 does not promise
@@ -61,6 +63,7 @@ impl Caps {
             fp64_mma: false,
             async_copies: false,
             sm_90a: false,
+            ptx_90: false,
             atomics64: language == Language::Cuda,
             fences: language == Language::Cuda,
             cluster: 1,

@@ -213,8 +213,10 @@ fn describe(
     let vendor = vendor(&text(ask(Ask::Vendor)), platform_name);
     // Only NVIDIA's own compiler takes the instruction that `col_tile.cl` has for it. NVIDIA defines what it means from compute
     // capability 7.0 on. On x86 an atomic operation orders memory, and the compiler moves nothing across it.
-    let nvidia = platform_name == "NVIDIA CUDA" && cl::capability(device).is_some_and(|of| of >= 7);
-    caps.fences = nvidia || (caps.cpu && cfg!(target_arch = "x86_64"));
+    let capability = (platform_name == "NVIDIA CUDA").then(|| cl::capability(device)).flatten();
+    caps.ptx_90 = capability.is_some_and(|of| of >= 9) && has_ptx_8(&text(ask(Ask::DriverVersion)));
+    caps.fences =
+        capability.is_some_and(|of| of >= 7) || (caps.cpu && cfg!(target_arch = "x86_64"));
     let unified = matches!(ask(Ask::HostUnifiedMemory), Some(Answer::HostUnifiedMemory(true)));
     let largest = match ask(Ask::MaxMemAllocSize) {
         Some(Answer::MaxMemAllocSize(bytes)) => bytes,
@@ -260,6 +262,11 @@ fn says_subnormals(name: &str, says: DeviceFpConfig, self_test: bool) -> Result<
     Err(format!("{what}, and the self-test is off"))
 }
 
+/// Whether NVIDIA's driver of this version knows PTX 8.0, as from CUDA 12.0 on: the first with all instructions of compute capability 9.0.
+fn has_ptx_8(driver: &str) -> bool {
+    driver.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|of| of >= 525)
+}
+
 /// One lower-case word.
 fn vendor(vendor: &str, platform: &str) -> String {
     let all = format!("{vendor} {platform}").to_lowercase();
@@ -282,6 +289,15 @@ fn arch(platform: &str, vendor: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drivers_before_cuda_12_lack_instructions() {
+        for (driver, has) in
+            [("580.159.04", true), ("525.60.13", true), ("520.61.05", false), ("", false)]
+        {
+            assert_eq!(has_ptx_8(driver), has, "{driver}");
+        }
+    }
 
     /// What a device says is a hint: rusticl does not say that it keeps subnormals, and some of its drivers do.
     #[test]

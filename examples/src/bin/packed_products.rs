@@ -44,6 +44,9 @@ struct Options {
     /// Measure every candidate, and print its parameters.
     #[arg(long)]
     all: bool,
+    /// Measure these parameters of the kernel in place of the candidates; may be given several times.
+    #[arg(long, conflicts_with = "all")]
+    params: Vec<Params>,
 }
 
 fn shape(text: &str) -> Result<(usize, usize), String> {
@@ -75,13 +78,17 @@ fn main() -> Result<()> {
                 let mut y = device.zeros::<f32, _>((m, rhs))?;
                 let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (m, n)) };
                 let mut candidates = device.backend().candidates(&desc);
-                if !options.all {
+                if !options.params.is_empty() {
+                    let format = |of: &Params| of.with("format", format.number() as u32);
+                    candidates = options.params.iter().map(format).collect();
+                } else if !options.all {
                     candidates.truncate(1);
                 }
+                let print = options.all || !options.params.is_empty();
                 for params in candidates {
                     let time = time(&device, &params, &copies, &x, &mut y)?;
                     let rate = bytes as f64 / time;
-                    let params = if options.all { params.to_string() } else { String::new() };
+                    let params = if print { params.to_string() } else { String::new() };
                     println!(
                         "{:14} {text:>14} {rhs:>4} {:>10.2} {:>8.3} {:>6.2} {params}",
                         format.name(),

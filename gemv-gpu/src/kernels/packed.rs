@@ -83,11 +83,11 @@ pub static PACKED: Kernel = Kernel {
             define: Some("TILES"),
         },
         Arg {
-            name: "single",
-            about: "1 if a block has all segments of its rows.",
-            values: Values::Range(0, 1),
+            name: "parts",
+            about: "Blocks that share rows, each with every parts-th segment; 0: with segments that follow each other, whose sums a second launch adds up.",
+            values: Values::Range(0, 32),
             default: 0,
-            define: Some("SINGLE"),
+            define: Some("PARTS"),
         },
         Arg {
             name: "plain",
@@ -95,6 +95,13 @@ pub static PACKED: Kernel = Kernel {
             values: Values::Range(0, 1),
             default: 0,
             define: Some("PLAIN"),
+        },
+        Arg {
+            name: "ptx",
+            about: "1 in OpenCL for the instructions of compute capability 9.0.",
+            values: Values::Range(0, 1),
+            default: 0,
+            define: Some("PTX"),
         },
         Arg {
             name: "blocks",
@@ -113,30 +120,51 @@ pub static PACKED: Kernel = Kernel {
             |of| of.get("rows") >= 8 * of.get("tiles"),
             "a copy has tiles of the same rows",
         ),
-        Rule::Holds(|of| of.get("plain") == 0 || of.get("single") == 0, "single=1 is not for CPUs"),
+        Rule::Holds(|of| of.get("plain") == 0 || of.get("parts") == 0, "parts is not for CPUs"),
         Rule::Holds(
-            |of| of.get("plain") == 1 || of.get("single") == 1 || of.segments() != 1,
-            "a row of one segment is for single=1",
+            |of| of.get("plain") == 1 || of.get("parts") == 1 || of.segments() != 1,
+            "a row of one segment is for parts=1",
         ),
         Rule::Holds(
-            |of| of.get("single") == 0 || (of.segments()..=64).contains(&segments_of_block(of)),
-            "with single=1 a block has all segments of a row, and at most 64",
+            |of| of.get("parts") == 0 || of.get("parts").is_power_of_two(),
+            "parts is a power of two",
         ),
         Rule::Holds(
-            |of| of.get("single") == 0 || of.segments() > 1 || segments_of_block(of) == 1,
+            |of| {
+                let (parts, all) = (of.get("parts"), of.segments());
+                parts == 0
+                    || (parts <= all.max(1)
+                        && all <= parts * segments_of_block(of)
+                        && segments_of_block(of) <= 64
+                        && all <= SEGMENT as u64)
+            },
+            "parts blocks share a row of at most 256 segments, of which each has 1 to 64",
+        ),
+        Rule::Holds(
+            |of| of.get("parts") != 1 || of.segments() > 1 || segments_of_block(of) == 1,
             "a row of one segment is for a block of one",
         ),
         Rule::Holds(
-            |of| of.caps.language == Language::Cuda || of.all(["passes", "tiles"]) == [1, 1],
-            "in OpenCL a warp has one segment, and reads tiles in place",
+            |of| of.get("ptx") == 0 || of.caps.ptx_90 && of.get("plain") == 0,
+            "ptx=1 is for NVIDIA's OpenCL, from compute capability 9.0 on",
+        ),
+        Rule::Holds(
+            |of| {
+                of.caps.language == Language::Cuda
+                    || of.get("ptx") == 1
+                    || of.all(["passes", "tiles"]) == [1, 1]
+            },
+            "without CUDA's instructions a warp has one segment, and reads tiles in place",
         ),
         Rule::Local(|of| {
             let [threads, rows, columns] = of.all(["threads", "rows", "tile_rhs"]);
             match of.caps.language {
-                Language::OpenCl if of.get("plain") == 0 => {
+                Language::Cuda => 0,
+                Language::OpenCl if of.get("plain") == 1 => 0,
+                Language::OpenCl if of.get("ptx") == 1 => shared(of),
+                Language::OpenCl => {
                     4 * (rows * columns * (threads / 32 + 1) + threads * 2 * columns)
                 }
-                _ => 0,
             }
         }),
     ],
@@ -156,14 +184,19 @@ fn code_bits(format: Format) -> u64 {
 
 /// Words of a tile of 8 rows and 256 columns.
 fn tile_words(format: Format) -> usize {
-    with_blocks!(format, B => B::CODE_BITS as usize * 64 + B::FIELDS * 2)
+    with_blocks!(format, B => B::CODE_BITS as usize * 64) + field_bytes(format) * 2
+}
+
+/// Bytes of a row's fields in a tile.
+fn field_bytes(format: Format) -> usize {
+    with_blocks!(format, B => B::FIELDS) + if format == Format::Q4K { 4 } else { 0 }
 }
 
 fn segments_of_block(of: &Case<'_>) -> u64 {
     of.get("threads") / 32 * of.get("passes")
 }
 
-/// Bytes of shared memory of a block on CUDA, as `packed.k` divides it.
+/// Bytes of shared memory of a block that copies tiles there, as `packed.k` divides it.
 fn shared(of: &Case<'_>) -> u64 {
     let tile = tile_words(of.desc.packing.expect("of a packed matrix")) as u64;
     let [stages, tiles, columns] = of.all(["stages", "tiles", "tile_rhs"]);
@@ -188,6 +221,9 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
     if caps.cpu {
         return vec![of.with([format, ("threads", 32), ("tile_rhs", columns), ("plain", 1)])];
     }
+    if caps.ptx_90 {
+        return shapes_of_ptx(of, columns);
+    }
     // Warps of a block, as many as registers allow.
     let most = match (caps.language, columns) {
         (Language::Cuda, _) | (_, 1) => 16,
@@ -200,6 +236,7 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
     let (many, bits) = (of_block >= 64, code_bits(of.desc.packing.expect("of a packed matrix")));
     let (rows, stages, tiles) = match (bits, columns) {
         _ if caps.language == Language::OpenCl => (if of_block >= 192 { 128 } else { 64 }, 2, 1),
+        (..=6, ..=2) if of_block >= 512 => (128, 2, 4),
         (..=6, _) | (_, 2) if many => (128, 2, 2),
         (..=6, _) => (64, 2, 2),
         _ => (64, if of_block >= 512 || many && columns == 1 { 3 } else { 2 }, 1),
@@ -211,6 +248,19 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
             Language::Cuda if segments <= 64 => segments.div_ceil(most),
             _ => 1,
         };
+        // One vector of few bits takes all warps, which do not divide among parts as well.
+        if caps.language == Language::Cuda && segments > 64 && (bits == 8 || columns > 1) {
+            let parts = segments.div_ceil(most).next_power_of_two();
+            all.push(of.with([
+                format,
+                ("threads", 32 * segments.div_ceil(parts)),
+                ("tile_rhs", columns),
+                ("rows", 64),
+                ("stages", 2),
+                ("tiles", 2),
+                ("parts", parts),
+            ]));
+        }
         // One segment a warp needs the least memory for X.
         for passes in [several, 1] {
             let warps = segments.div_ceil(passes).div_ceil(segments.div_ceil(most * passes));
@@ -231,7 +281,7 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
                     ("passes", passes),
                     ("stages", stages),
                     ("tiles", tiles),
-                    ("single", u64::from(segments <= warps * passes)),
+                    ("parts", u64::from(segments <= warps * passes)),
                 ]));
             }
         }
@@ -239,9 +289,57 @@ fn shapes(of: &Case<'_>) -> Vec<Params> {
     all
 }
 
+/// In OpenCL a block has less shared memory than in CUDA: rows whose vectors it holds are multiplied as a whole, by few warps that
+/// take turns, and others in parts.
+fn shapes_of_ptx(of: &Case<'_>, columns: u64) -> Vec<Params> {
+    let (caps, segments) = (of.caps, of.segments().max(1));
+    let most = (u64::from(caps.max_group) / 32).clamp(1, 16);
+    let many = of.m().div_ceil(caps.units.max(1).into()) >= 64;
+    let mut all = Vec::new();
+    let mut push = |warps: u64, passes, parts, rows, tiles| {
+        all.push(of.with([
+            ("format", number(of)),
+            ("threads", 32 * warps),
+            ("tile_rhs", columns),
+            ("rows", rows),
+            ("passes", passes),
+            ("stages", 2),
+            ("tiles", tiles),
+            ("parts", parts),
+            ("ptx", 1),
+            ("blocks", (16 / warps).max(1)),
+        ]));
+    };
+    let warps = [most, most / 2, most / 4, most / 8].map(|most| most.max(1));
+    let in_parts_first = columns > 1 && many;
+    for in_parts in [in_parts_first, !in_parts_first] {
+        for most in warps {
+            let (passes, parts) = match in_parts {
+                true => (1, segments.div_ceil(most).next_power_of_two()),
+                false => (segments.div_ceil(most), 1),
+            };
+            let warps = segments.div_ceil(passes * parts);
+            if parts > 1 {
+                push(warps, 1, parts, 64, if columns == 2 { 2 } else { 1 });
+                push(warps, 1, parts, 64, 1);
+            } else if passes == 1 {
+                push(warps, 1, 1, if many { 64 } else { 32 }, 1);
+            }
+            push(warps, passes, parts, 8, 1);
+        }
+    }
+    push(most.min(8), 1, 0, 8, 1);
+    push(most.min(2), 1, 0, 8, 1);
+    all
+}
+
 fn plan(of: &Case<'_>) -> Plan {
     let (m, segments, threads) = (of.m(), of.segments(), of.get("threads"));
-    let groups = segments.div_ceil(segments_of_block(of)).max(1);
+    let parts = of.get("parts");
+    let groups = match parts {
+        0 => segments.div_ceil(segments_of_block(of)).max(1),
+        _ => parts,
+    };
     let panels = of.rhs().div_ceil(of.get("tile_rhs"));
     // The first row may be any of its tile.
     let tiles = (m + 7).div_ceil(8).max(1);
@@ -258,8 +356,11 @@ fn plan(of: &Case<'_>) -> Plan {
         Language::OpenCl => 0,
     };
     let mut plan = Plan::from(Launch { grid, shared, ..first });
-    if of.get("single") == 0 && segments > 1 {
-        let outputs = m.saturating_mul(of.rhs());
+    let outputs = m.saturating_mul(of.rhs());
+    if parts > 1 {
+        plan.launches.push(Launch::new("packed_reduce", outputs.div_ceil(128), 128));
+        plan.workspace = outputs.saturating_mul(parts);
+    } else if parts == 0 && segments > 1 {
         let split = split::Split { parts: groups, count: segments, super_segments: false };
         plan.launches.extend(split.gemm_reduce(outputs));
         plan.workspace = split.workspace(outputs);
@@ -281,9 +382,7 @@ pub fn packed_tiles(matrix: PackedMatrix<'_>) -> Result<Vec<f32>> {
     if m == 0 || n == 0 {
         return Ok(Vec::new());
     }
-    // Integers of 8 bits count from -128.
-    let offset = if matrix.format == Format::Q8_0 { 0x8080_8080 } else { 0 };
-    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, m, n, offset))?;
+    let words = with_blocks!(matrix.format, B => arrange::<B>(blocks, (m, n), matrix.format))?;
     Ok(words.into_iter().map(f32::from_bits).collect())
 }
 
@@ -303,18 +402,23 @@ pub fn packed_place<'a>(matrix: &PackedMatrix<'a>) -> (&'a dyn Memory, usize, [i
     (memory, first, [tiles as isize, 0, 0])
 }
 
-fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Result<Vec<u32>> {
+fn arrange<B: Blocks>(blocks: &[u8], (m, n): (usize, usize), format: Format) -> Result<Vec<u32>> {
+    // Integers of 8 bits count from -128.
+    let offset = if format == Format::Q8_0 { 0x8080_8080 } else { 0 };
     let words = B::CODE_BITS as usize * 64;
-    let (size, tiles) = (words + B::FIELDS * 2, m.div_ceil(8));
+    let (size, tiles) = (tile_words(format), m.div_ceil(8));
+    let pair = field_bytes(format) / 2;
     let row_bytes = n / B::LEN * B::BYTES;
     let in_segment = SEGMENT / B::LEN * B::BYTES;
     let mut all = zeros_on_host::<u32>(size * tiles * n.div_ceil(SEGMENT))?;
     let mut fields = vec![0u8; B::FIELDS];
+    let mut of_pair = vec![0u8; 4 * pair];
     for (at, tile) in all.chunks_exact_mut(size).enumerate() {
         let (segment, first) = (at / tiles, at % tiles * 8);
         // The rows of a thread.
         for j in 0..4 {
             let mut codes = [[0u8; SEGMENT]; 2];
+            of_pair.fill(0);
             for (r, codes) in codes.iter_mut().enumerate() {
                 let row = 2 * j + r;
                 if first + row >= m {
@@ -328,10 +432,15 @@ fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Result<
                     B::codes(block, codes);
                 }
                 B::fields(line, &mut fields);
-                let to = &mut tile[words + row * (B::FIELDS / 4)..];
-                for (to, from) in to.iter_mut().zip(fields.as_chunks::<4>().0) {
-                    *to = u32::from_le_bytes(*from);
+                if format == Format::Q4K {
+                    pair_fields(&fields, r, &mut of_pair);
+                } else {
+                    of_pair[r * fields.len()..][..fields.len()].copy_from_slice(&fields);
                 }
+            }
+            let to = &mut tile[words + j * pair..];
+            for (to, from) in to.iter_mut().zip(of_pair.as_chunks::<4>().0) {
+                *to = u32::from_le_bytes(*from);
             }
             for g in 0..8 {
                 let code = |r: usize, i: usize| u32::from(codes[r][8 * i + g]);
@@ -364,4 +473,85 @@ fn arrange<B: Blocks>(blocks: &[u8], m: usize, n: usize, offset: u32) -> Result<
         }
     }
     Ok(all)
+}
+
+/// Fields of a row of Q4_K, the `r`-th of a pair: bytes of scales and minima of both rows in turn, then d and dmin of both rows,
+/// then what the tensor core multiplies by: d and dmin again, or NaN where it would not be exact.
+fn pair_fields(fields: &[u8], r: usize, of_pair: &mut [u8]) {
+    let (header, bytes) = fields.split_at(4);
+    for (i, byte) in bytes.iter().enumerate() {
+        of_pair[2 * i + r] = *byte;
+    }
+    let [d, dmin] = [[header[0], header[1]], [header[2], header[3]]].map(u16::from_le_bytes);
+    let wanted = if is_exact(d, dmin) { [d, dmin] } else { [0x7e00; 2] };
+    of_pair[32 + 4 * r..][..4].copy_from_slice(header);
+    for (to, from) in of_pair[40 + 4 * r..].as_chunks_mut::<2>().0.iter_mut().zip(wanted) {
+        *to = from.to_le_bytes();
+    }
+}
+
+/// Whether `sc q d - m dmin` needs at most 23 bits, whatever the integers are: sc and m below 64, q below 16. Bits of f16.
+///
+/// In units of its last bit a factor is below 2048, so that the products are below 2048 * 945 and 2048 * 63. Those units are
+/// apart as the exponents are.
+fn is_exact(d: u16, dmin: u16) -> bool {
+    let [d_exponent, min_exponent] = [d, dmin].map(|of| i32::from(of >> 10 & 31));
+    let apart = d_exponent.max(1) - min_exponent.max(1);
+    let one = d & 0x7fff == 0 || dmin & 0x7fff == 0;
+    d_exponent < 31 && min_exponent < 31 && (one || (-5..=2).contains(&apart))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::Caps;
+    use gemv_core::{Desc, Dtype};
+
+    /// All exponents, with the largest factors and with those of one bit.
+    #[test]
+    fn what_the_tensor_core_adds_has_23_bits() {
+        // In units of 2^-24, of which each f16 is a multiple.
+        let units = |of: u16| {
+            let (exponent, low) = (u32::from(of >> 10 & 31), i64::from(of & 1023));
+            if exponent == 0 { low } else { (low + 1024) << (exponent - 1) }
+        };
+        let halves = || (0..31 << 10).filter(|of| [0, 1, 512, 1023].contains(&(of & 1023)));
+        let mut exact = 0;
+        for (d, dmin) in halves().flat_map(|d| halves().map(move |dmin| (d, dmin))) {
+            if !is_exact(d, dmin) {
+                continue;
+            }
+            exact += 1;
+            let (of_d, of_min) = (945 * units(d), 63 * units(dmin));
+            let last = (of_d | of_min | 1 << 40).trailing_zeros();
+            assert!((of_d + of_min) >> last < 1 << 23, "{d:04x} {dmin:04x}");
+        }
+        assert!(exact > 1000);
+        // Infinities, NaN, and exponents that are further apart.
+        for (d, dmin) in [(0x7c00, 0), (0, 0x7e00), (0x3c00, 0x3c00 + (6 << 10)), (0x3c00, 0x3000)]
+        {
+            assert!(!is_exact(d, dmin), "{d:04x} {dmin:04x}");
+        }
+    }
+
+    /// A block of NVIDIA's OpenCL has 48 KiB, and there is a choice for every problem.
+    #[test]
+    fn every_problem_has_a_choice_in_opencl() {
+        let mut caps = Caps::new(Language::OpenCl);
+        (caps.max_group, caps.local_bytes, caps.units) = (1024, 48 << 10, 132);
+        for ptx_90 in [true, false] {
+            caps.ptx_90 = ptx_90;
+            for &format in Format::ALL {
+                for segments in (0..=70).chain([112, 255, 256, 257, 300, 70_000]) {
+                    for (m, rhs) in [(1, 1), (4096, 2), (100_000, 4)] {
+                        let n = segments * SEGMENT;
+                        let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (m, n)) };
+                        let all = PACKED.candidates(&desc, &caps);
+                        let first = all.first().unwrap_or_else(|| panic!("{desc:?}"));
+                        assert_eq!(first.get("ptx") == Some(1), ptx_90, "{desc:?}: {first}");
+                    }
+                }
+            }
+        }
+    }
 }
