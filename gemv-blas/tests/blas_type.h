@@ -391,6 +391,16 @@ static void N(test_large_and_tiny_norms)(void) {
     if (N(nrm2)(4, LEN, far, 1) != INFINITY) fail("nrm2", 4, "not infinite");
     far[3] = N(of)(NAN, 0);
     if (!isnan(N(nrm2)(4, LEN, far, 1))) fail("nrm2", 4, "not NaN");
+    /* As in the reference: a NaN that comes first is the largest, and another one never is. */
+    for (int64_t len = 1; len <= 70; len++)
+        for (int64_t at = 0; at < len; at++) {
+            T some[70];
+            for (int64_t i = 0; i < len; i++) some[i] = i == at ? N(of)(NAN, 0) : N(of)((R)(i % 3), 0);
+            int64_t largest = 0;
+            for (int64_t i = 1; i < len; i++)
+                if (N(size)(some[i]) > N(size)(some[largest])) largest = i;
+            if (N(iamax)(0, len, some, 1) - is_fortran(0) != largest) fail("iamax", 0, "another place beside NaN");
+        }
     memset(far, 0, LEN * sizeof *far);
     if (N(nrm2)(4, LEN, far, 1) != 0) fail("nrm2", 4, "not 0");
     far[9] = N(of)(LDEXP(1, sizeof(R) == 4 ? -149 : -1074), 0);
