@@ -79,8 +79,11 @@ fn main() -> Result<()> {
                 let desc = Desc { rhs, ..Desc::packed(format, Dtype::F32, (m, n)) };
                 let mut candidates = device.backend().candidates(&desc);
                 if !options.params.is_empty() {
-                    let format = |of: &Params| of.with("format", format.number() as u32);
-                    candidates = options.params.iter().map(format).collect();
+                    // The kernel of GPUs has the format among its parameters.
+                    let format = candidates.first().and_then(|of| of.get("format"));
+                    let whole =
+                        |of: &Params| format.map_or(*of, |format| of.with("format", format));
+                    candidates = options.params.iter().map(whole).collect();
                 } else if !options.all {
                     candidates.truncate(1);
                 }
